@@ -28,7 +28,6 @@ EXTRAS = {
     "optuna": "search",
     "ray": "cluster",
     "lm_eval": "eval",
-    "triton": "triton",
     "gguf": "llama-cpp",
     "fastapi": "serve",
     "uvicorn": "serve",

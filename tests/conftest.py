@@ -1,10 +1,8 @@
-"""What has to be settled before torch and triton are used, and which tests run by day.
+"""What has to be settled before torch is used, and which tests run by day.
 
-One thread a process: small tensors gain nothing from more, and pytest-xdist already uses every core. Triton's kernels
-run in its interpreter where there is no GPU.
+One thread a process: small tensors gain nothing from more, and pytest-xdist already uses every core.
 """
 
-import os
 from contextlib import suppress
 
 import pytest
@@ -22,8 +20,6 @@ with suppress(ImportError):  # a lent GPU has what it has
 
     settings.register_profile("no deadline", deadline=None)  # tests never assert a time
     settings.load_profile("no deadline")
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_addoption(parser):

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.nightly
 def test_a_dry_run_takes_every_step(tmp_path):
     """Every name and shape is right; nothing is added to the results of the repository."""
-    pytest.importorskip("triton")
     pytest.importorskip("transformers")
     stored = ROOT / "benchmarks" / "results" / "gpu.jsonl"
     before = stored.read_bytes() if stored.exists() else None
@@ -28,22 +27,19 @@ def test_a_dry_run_takes_every_step(tmp_path):
     records = [json.loads(line) for line in (tmp_path / "dry-run.jsonl").read_text().splitlines()]
     statuses = {record["step"]: record["status"] for record in records}
     assert statuses.pop("vllm") == "skipped"
-    assert statuses == dict.fromkeys(
-        ("tests", "tuning", "attention", "decode", "compiled", "training", "streaming"), "measured"
-    )
+    assert statuses == dict.fromkeys(("tests", "attention", "decode", "compiled", "training", "streaming"), "measured")
     methods = {row["method"] for record in records for row in record["rows"] if "median" in row}
     assert methods >= {
         "plain",
         "attend",
         "flash",
-        "triton",
         "dense",
         "flex",
         "forward",
         "backward_keys",
         "dynamic_yarn",
     }
-    assert "10 cases: 9 measured, 1 skipped." in done.stdout
+    assert "9 cases: 8 measured, 1 skipped." in done.stdout
     assert (stored.read_bytes() if stored.exists() else None) == before
 
 
@@ -91,7 +87,6 @@ def call(gpu, monkeypatch, tmp_path):
         complete = run.Run(results, case.Place("cuda", False), worker=worker, **options).steps(["decode"], seconds)
         lines = results.path.read_text().splitlines()
         assert (tmp_path / "out" / "gpu.jsonl").read_text().splitlines() == lines
-        assert (tmp_path / "out" / "tuned.json").exists()
         return complete, {one["case"]: one for one in map(json.loads, lines[before:])}
 
     return calling
@@ -190,21 +185,6 @@ def test_errors_that_leave_no_usable_device_are_told_from_others(gpu):
     assert is_fatal(RuntimeError("CUDA error: device-side assert triggered"))
     assert not is_fatal(torch.OutOfMemoryError("CUDA error: out of memory"))
     assert not is_fatal(RuntimeError("out of resource: shared memory, Required: 262144, Hardware limit: 232448"))
-
-
-def test_the_tuning_table_gets_what_is_faster(gpu, monkeypatch, tmp_path):
-    tuning = gpu("tuning")
-    table = tmp_path / "tuned.json"
-    table.write_text("{}")
-    monkeypatch.setattr(tuning, "TUNED", table)
-    rows = [
-        {"method": "forward", "median": 0.9, "launch": [64, 64, 4, 3], "default": [64, 32, 8, 2]},
-        {"method": "backward_keys", "median": 1.0, "launch": [64, 32, 8, 1], "default": [64, 32, 8, 1]},
-    ]
-    tuning.write("GPU A", tuning.Problem(128, True), rows)
-    tuning.write("GPU A", tuning.Problem(64, False), rows[1:])
-    written = {"heads of 128, rotated": {"forward": [64, 64, 4, 3]}, "heads of 64, not rotated": {}}
-    assert json.loads(table.read_text()) == {"GPU A": written}
 
 
 def test_an_older_torch_compiles_flex_attention_with_the_same_limits(gpu, monkeypatch):

@@ -19,7 +19,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="every step on the CPU with tiny shapes; nothing is stored"
     )
-    parser.add_argument("--out", type=Path, help="a folder for copies of the results, the tuning table and the log")
+    parser.add_argument("--out", type=Path, help="a folder for copies of the results and the log")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="only these")
     parser.add_argument("--again", action="store_true", help="measure again what was measured with the same code")
     parser.add_argument("--minutes", type=float, default=9.3, help="for all steps together")

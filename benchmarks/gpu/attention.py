@@ -22,7 +22,6 @@ from ropewalk.attention import attend, explain
 from ropewalk.attention.backends.backend import Backend
 from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.backends.flash import FLASH
-from ropewalk.attention.backends.triton.launch import TRITON
 from ropewalk.attention.dispatch import problem_of
 from ropewalk.attention.layout.segments import SpanKeys, segments_of
 from ropewalk.attention.layout.shared import SharedLayout, sharing
@@ -34,7 +33,7 @@ from gpu.timing import compared
 
 FORWARD, BOTH = "forward", "forward + backward"
 TWO_ROTATIONS, PER_PAIR = 1.08, 1.25  # goals: times plain, and times plain for each pair that is seen
-LONGEST_DENSE, LONGEST_GRADIENTS = 8192, 32_768  # tokens, by the slower backends
+LONGEST_DENSE = 8192  # tokens, by the slowest backend
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -83,7 +82,7 @@ def facts_of(place: Place) -> rw.Facts:
 
 
 def measured(
-    job: Job, place: Place, left: float, backends: Sequence[Backend] = (FLASH, TRITON, DENSE), base: str = "plain"
+    job: Job, place: Place, left: float, backends: Sequence[Backend] = (FLASH, DENSE), base: str = "plain"
 ) -> list[Row]:
     """All candidates of a job, side by side."""
     facts, backward = facts_of(place), job.direction == BOTH
@@ -145,8 +144,6 @@ def refusal(
     """Why a backend is not measured on a problem, or nothing."""
     if backend is DENSE and inputs[0].shape[2] > LONGEST_DENSE:
         return f"measured up to {LONGEST_DENSE:,} tokens only"
-    if backend is TRITON and inputs[0].requires_grad and inputs[0].shape[2] > LONGEST_GRADIENTS:
-        return f"with gradients measured up to {LONGEST_GRADIENTS:,} tokens only"
     problem = prepared(extension, facts, inputs, weights).problem
     # FlexAttention and fused kernels of cuda refuse a CPU; a dry run calls them all the same.
     return None if place.dry and backend.name == "flex" else backend.why_not(problem)

@@ -77,7 +77,7 @@ def versions() -> dict[str, str]:
 
 
 def sources() -> str:
-    """A mark of the code: figures of other code are measured again. The tuning table is no code."""
+    """A mark of the code: figures of other code are measured again."""
     folders = ("ropewalk", "benchmarks", "tests/attention")
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):

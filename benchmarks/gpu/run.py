@@ -23,7 +23,6 @@ from gpu.record import ROOT, Results
 WORKER = (sys.executable, "-m", "gpu", "--work")
 GRACE = 8.0  # seconds beyond a share, in which a process may end by itself
 LOG = "gpu.log"
-TUNED = ROOT / "ropewalk" / "attention" / "backends" / "triton" / "tuned.json"
 OUT_OF_TIME = "out of time"
 
 
@@ -96,7 +95,6 @@ class Run:
         attempt.settle(step, event["case"], event["status"])
         seconds, why = event.get("seconds", 0.0), event.get("why", "")
         self.results.append(step, event["case"], event["status"], seconds, why=why, rows=event.get("rows", []))
-        self.results.copy_out(TUNED)
         print(
             f"  {seconds:6.1f} s  {event['status']:<11} {step}: {event['case']}" + (f": {why}" if why else ""),
             flush=True,
@@ -138,7 +136,7 @@ def _started(command: Sequence[str], log: IO[str], place: Place) -> subprocess.P
     paths = [str(benchmarks), str(benchmarks.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
     if place.dry:
-        environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment |= {"CUDA_VISIBLE_DEVICES": ""}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
     return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
 

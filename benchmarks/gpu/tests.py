@@ -24,7 +24,6 @@ FILES = {
     "some of every backend": (EVERY_BACKEND, "-k", SOME),
     "every backend": (EVERY_BACKEND,),
     "attend": ("tests/attention/test_cuda.py",),
-    "the Triton kernels": ("tests/attention/backends/triton/test_launch.py",),
 }
 AT_ONCE = 14  # processes: most of the time kernels are compiled
 RESTARTS = 200  # of processes that a kernel broke

@@ -22,8 +22,6 @@ RANKS = [
     ("cli",),
     ("__main__",),
 ]
-# The one foreign package below hf/, loaded when a kernel is launched and not before.
-KERNELS = {"ropewalk.attention.backends.triton.tiles", "ropewalk.attention.backends.triton.kernels"}
 # A plugin knows its engine, which may be missing, and nothing else knows it.
 PLUGINS = {"vllm": "ropewalk.engines.vllm.plugin"}
 RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
@@ -94,8 +92,7 @@ def test_the_core_needs_torch_alone():
 
 def allowed_in_the_core(module):
     engines = {engine for engine, folder in PLUGINS.items() if module.startswith(f"{folder}.")}
-    kernels = {"triton"} if module in KERNELS else set()
-    return {"ropewalk", "torch"} | kernels | engines | set(sys.stdlib_module_names)
+    return {"ropewalk", "torch"} | engines | set(sys.stdlib_module_names)
 
 
 def test_an_engine_is_imported_by_its_plugin_alone():
@@ -104,15 +101,6 @@ def test_an_engine_is_imported_by_its_plugin_alone():
         for path in FILES
         for engine, folder in PLUGINS.items()
         if engine in packages(path) and not module_of(path).startswith(f"{folder}.")
-    )
-
-
-def test_kernels_are_imported_by_kernels_alone():
-    assert_none(
-        f"{module_of(path)} imports {name}"
-        for path in FILES
-        if module_of(path) not in KERNELS
-        for name in sorted(own_imports(path) & KERNELS)
     )
 
 
@@ -126,7 +114,7 @@ def test_importing_loads_nothing_heavy():
         "import sys, torch; before = set(sys.modules); import ropewalk;"
         "print(sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     )
-    for name in ("transformers", "typer", "rich", "matplotlib", "accelerate", "triton"):
+    for name in ("transformers", "typer", "rich", "matplotlib", "accelerate"):
         assert repr(name) not in loaded
 
 

@@ -335,25 +335,6 @@ def test_by_flex_as_it_is_defined(monkeypatch, case):
         assert_right(case)
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is for machines without a GPU")
-@drawn(10)
-@given(
-    case=cases(
-        biases=some(LINES), longest=24, dtypes=[torch.float32], softcap=None, heads=2, kv_heads=1, head_dim=16
-    ).filter(lambda case: case.seed % 2 == 0 or not case.extension.biases)
-)
-def test_by_triton_in_its_interpreter(monkeypatch, case):
-    launch_module = importlib.import_module("ropewalk.attention.backends.triton.launch")
-    interpreter = pytest.importorskip("attention.interpreter")
-    interpreter.mend(monkeypatch)
-    launch = launch_module.Launch(16, 16, 4, 1)
-    monkeypatch.setattr(launch_module, "launches", lambda *arguments: launch_module.Launches(*[launch] * 3))
-    with pytest.MonkeyPatch.context() as patch:
-        go_by(patch, launch_module.TRITON, lambda problem: launch_module.why_not(problem) is None)
-        assert_right(case)
-
-
 # Decoding.
 
 

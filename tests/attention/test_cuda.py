@@ -87,8 +87,8 @@ def test_the_backends_are_the_expected_ones():
     assert fused.has_fused_kernel(DEVICE, torch.float16)
     for text, dtype, way in (
         ("rerope:window=20", torch.bfloat16, "flash"),
-        ("rerope:window=20", torch.float32, "triton"),
-        ("biases.alibi+rerope:window=20", torch.bfloat16, "triton"),
+        ("rerope:window=20", torch.float32, "flex"),
+        ("biases.alibi+rerope:window=20", torch.bfloat16, "flex"),
     ):
         inputs = [x.to(DEVICE) for x in tensors(100, dtype=dtype)]
         assert f": {way}: " in explain(*inputs, parse(text), FACTS)

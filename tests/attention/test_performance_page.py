@@ -11,7 +11,7 @@ from ropewalk.attention.backends.choose import choices
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.jsonl"))
-ALLOWED = dict(re.findall(r'"(torch|transformers|triton)>=([0-9.]+)', (ROOT / "pyproject.toml").read_text()))
+ALLOWED = dict(re.findall(r'"(torch|transformers)>=([0-9.]+)', (ROOT / "pyproject.toml").read_text()))
 
 
 def as_numbers(version):
@@ -21,23 +21,24 @@ def as_numbers(version):
 def older_versions(file):
     """The versions of a file's records that the package does not allow, as `torch 2.11`."""
     for line in file.read_text().splitlines():
-        for name, version in re.findall(r'"(torch|transformers|triton)": "(\d[^"]*)"', line):
+        for name, version in re.findall(r'"(torch|transformers)": "(\d[^"]*)"', line):
             if as_numbers(version) < as_numbers(ALLOWED[name]):
-                yield f"{name.replace('triton', 'Triton')} {'.'.join(map(str, as_numbers(version)))}"
+                yield f"{name} {'.'.join(map(str, as_numbers(version)))}"
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
 def test_figures_of_versions_that_the_package_does_not_allow_are_called_so(file):
-    assert set(ALLOWED) == {"torch", "transformers", "triton"}
+    assert set(ALLOWED) == {"torch", "transformers"}
     for older in set(older_versions(file)):
         page = " ".join(PAGE.read_text().split())
-        assert f"All that follows is of {older}" in page or f"and {older}, since the GPU that was lent" in page
-        assert "`pyproject.toml` allows neither" in page
+        assert f"All that follows is of {older}, since the GPU that was lent" in page
+        assert "`pyproject.toml` does not allow it" in page
         assert older in (ROOT / "README.md").read_text()
 
 
 def test_the_readmes_count_what_the_gpu_passed():
-    rows = json.loads((ROOT / "benchmarks" / "results" / "gpu_tests.jsonl").read_text().splitlines()[-1])["rows"]
+    every = json.loads((ROOT / "benchmarks" / "results" / "gpu_tests.jsonl").read_text().splitlines()[-1])["rows"]
+    rows = [row for row in every if (ROOT / row["file"]).exists()]  # a kernel that was removed was tested too
     passed, failed = (sum(row[kind] for row in rows) for kind in ("passed", "failed"))
     not_run = sum(int(cell) for cell in re.findall(r"^  \|.*\| (\d+) \|$", PAGE.read_text(), re.MULTILINE))
     assert f"{passed} passed, {failed} failed and {not_run} were not run" in (ROOT / "README.md").read_text()

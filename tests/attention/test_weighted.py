@@ -6,11 +6,7 @@ import pytest
 import torch
 
 from ropewalk import InvalidValue, parse, reference_attention
-from ropewalk.attention import attend, explain
-from ropewalk.attention.backends.triton.launch import why_not
-from ropewalk.attention.dispatch import problem_of
-from ropewalk.attention.layout.segments import SpanKeys, segments_of
-from ropewalk.attention.problem import layer_terms
+from ropewalk.attention import attend
 
 from attention.cache.test_layer_cache import CUTS, assert_reads
 from attention.test_attend import CLOSE, FACTS, assert_equal, every, learned, tensors
@@ -45,19 +41,6 @@ def test_they_learn_as_the_oracles_do():
         slopes.append(factor.grad)
     assert float(slopes[1].abs().max()) > 1e-3
     torch.testing.assert_close(*slopes, rtol=0, atol=CLOSE[torch.float64] * float(slopes[1].abs().max()))
-
-
-def test_the_kernel_without_them_is_not_used():
-    """Triton's rotates queries itself."""
-    q, k, v = tensors(20, dtype=torch.float32)
-    whys = []
-    for facts in (FACTS, WEIGHTED):
-        terms, numbers = layer_terms(parse("rope"), facts, None, learned(parse("rope"), facts)), torch.arange(20)
-        segments = segments_of(terms.extension, facts, numbers, [numbers])
-        whys.append(why_not(problem_of(q, numbers, [SpanKeys(k, v, numbers)], segments, terms)) or "")
-    assert "factors of rotated queries" in whys[1]
-    assert "factors of rotated queries" not in whys[0]
-    assert "flash" in explain(q, k, v, parse("rope"), WEIGHTED, weights=learned(parse("rope"), WEIGHTED))
 
 
 @pytest.mark.parametrize("weights", [{}, {"model": {"after_rotation": torch.ones(3)}}])

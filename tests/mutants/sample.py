@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.update(TRITON_INTERPRET="1", PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")  # before torch
+os.environ.update(PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")  # before torch
 
 from mutants import warm
 from mutants.operators import Mutant, mutants

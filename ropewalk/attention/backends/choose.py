@@ -15,15 +15,14 @@ from ropewalk.attention.backends.bias_diagonals import BIAS_DIAGONALS
 from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.backends.flash import FLASH
 from ropewalk.attention.backends.flex import FLEX
-from ropewalk.attention.backends.triton.launch import TRITON
 from ropewalk.attention.problem import Problem
 from ropewalk.errors import DoesNotFit
 
 # The fastest first. `dense` is last: it supports every problem. A bias that all keys of a row's part share counts as
 # none: it only weights the part.
 ORDER: dict[tuple[str, str], tuple[Backend, ...]] = {
-    ("cuda", "no bias"): (FLASH, TRITON, FLEX, DENSE),
-    ("cuda", "a bias"): (TRITON, FLEX, DENSE),
+    ("cuda", "no bias"): (FLASH, FLEX, DENSE),
+    ("cuda", "a bias"): (FLEX, DENSE),
     ("other devices", "no bias"): (FLASH, DENSE),
     ("other devices", "a bias"): (BIAS_DIAGONALS, DENSE),
 }

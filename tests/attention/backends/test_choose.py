@@ -9,7 +9,6 @@ import torch
 from ropewalk import DoesNotFit, parse
 from ropewalk.attention.backends import bias_diagonals, choose as choose_module, dense, flash, flex
 from ropewalk.attention.backends.choose import ORDER, candidates, choices, choose
-from ropewalk.attention.backends.triton import launch
 from ropewalk.attention.dispatch import row_biases
 from ropewalk.attention.layout.segments import segments_of
 from ropewalk.attention.problem import LayerTerms, Problem
@@ -36,13 +35,13 @@ SCATTERED = torch.randperm(4000, generator=torch.Generator().manual_seed(0))[:20
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """As if torch had its kernels for cuda, in half precision, and Triton."""
+    """As if torch had its kernels for cuda, in half precision, and could compile FlexAttention."""
     monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: device == "cuda" and dtype.itemsize == 2)
     monkeypatch.setattr(flex, "find_spec", lambda name: name)
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name)
 
 
-ONE = "one kernel over all spans, which rotates, scales and adds biases itself"
+ONE, TWO = "1 compiled call of FlexAttention", "2 compiled calls of FlexAttention"
+READ = "the bias read from a line of numbers"
 SIZES = "the fused kernels need values of the same size as queries"
 
 
@@ -52,35 +51,33 @@ SIZES = "the fused kernels need values of the same size as queries"
         (problem_of("rerope:window=20"), "flash", "3 tiles by fused kernels, 20,100 query-key pairs"),
         (
             problem_of("rerope:window=20", dtype=torch.float32),
-            "triton",
-            f"{ONE}; torch has no such kernel for torch.float32 on cuda",
+            "flex",
+            f"{TWO}; torch has no such kernel for torch.float32 on cuda",
         ),
         (
             problem_of("rope", dtype=torch.float64),
             "dense",
-            "torch has no such kernel for torch.float64 on cuda; triton: it does not compute in float64; "
-            "FlexAttention has no float64",
+            "torch has no such kernel for torch.float64 on cuda; FlexAttention has no float64",
         ),
         (
             problem_of("window:window=50", numbers=SCATTERED),
-            "triton",
+            "flex",
             f"{ONE}; positions scatter the spans into",
         ),
         (
             problem_of("rope", value_dim=32),
-            "triton",
+            "flex",
             f"{ONE}; {SIZES}",
         ),
         (
             problem_of("rope", value_dim=264, head_dim=264),
             "flex",
-            "1 compiled call of FlexAttention; torch's kernel for cuda takes heads of at most 256; "
-            "triton: heads of 264 are beyond 128",
+            "1 compiled call of FlexAttention; torch's kernel for cuda takes heads of at most 256",
         ),
         (
             problem_of("rope", value_dim=8, dtype=torch.float64),
             "dense",
-            f"{SIZES}; triton: it does not compute in float64; FlexAttention",
+            f"{SIZES}; FlexAttention",
         ),
         (
             problem_of("rerope:window=20+far_discount:window=20"),
@@ -90,27 +87,27 @@ SIZES = "the fused kernels need values of the same size as queries"
         (
             problem_of("rerope:window=20+far_discount:window=19"),
             "dense",
-            "triton: the bias depends on more than the distance (far_discount)",
+            "the bias depends on more than the distance (far_discount)",
         ),
         (
             problem_of("alibi"),
-            "triton",
-            ONE,
+            "flex",
+            f"{ONE}, {READ} (alibi)",
         ),
         (
             problem_of("biases.alibi+rerope:window=20", learning=True),
             "flex",
-            "2 compiled calls of FlexAttention, the bias read from a line of numbers (alibi); triton: the learned bias",
+            "2 compiled calls of FlexAttention, the bias read from a line of numbers (alibi)",
         ),
         (
             problem_of("fire"),
             "dense",
-            "triton: the bias depends on more than the distance (fire); the bias depends on more than the distance",
+            "the bias depends on more than the distance (fire)",
         ),
         (
             problem_of("alibi", numbers=torch.arange(200) * 10_000),
             "dense",
-            "triton: effective distances exceed 1,048,576 (alibi); the effective distances are not evenly spaced",
+            "the effective distances are not evenly spaced",
         ),
         (problem_of("xpos", dtype=torch.float16, numbers=torch.arange(200) * 60), "dense", "the decay spans exp("),
     ],
@@ -165,12 +162,8 @@ def test_elsewhere(problem, backend, why):
 
 def test_a_gpu_without_torchs_kernels_and_without_triton(monkeypatch):
     monkeypatch.setattr(flex, "find_spec", lambda name: None)
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(fused, "has_fused_kernel", lambda device, dtype: False)
-    why = (
-        "torch has no such kernel for torch.bfloat16 on cuda; triton: triton is not installed; "
-        "FlexAttention cannot be compiled without Triton"
-    )
+    why = "torch has no such kernel for torch.bfloat16 on cuda; FlexAttention cannot be compiled without Triton"
     choice = choose(problem_of("rope"))
     assert (choice.backend.name, choice.why) == ("dense", why)
 
@@ -261,7 +254,7 @@ def test_the_page_of_choices_is_the_list():
         "extension",
         *["backends:", "the", "first", "that", "supports", "the", "problem", "computes", "it"],
     ]
-    assert rows[0].split() == ["cuda", "no", "bias", "flash,", "triton,", "flex,", "dense"]
+    assert rows[0].split() == ["cuda", "no", "bias", "flash,", "flex,", "dense"]
     for (device, bias), row in zip(ORDER, rows, strict=True):
         assert row.startswith(device)
         assert f" {bias} " in row

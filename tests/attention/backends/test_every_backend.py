@@ -1,7 +1,7 @@
 """Every backend by itself against `reference_attention` in float64, in outputs and gradients, on a GPU or a CPU.
 
-`attend` takes the first backend that supports a problem, so on a GPU the others would hardly be tested. On a CPU Triton
-runs in its interpreter and FlexAttention by its definition; `make gpu` runs the same tests on a GPU, in larger sizes.
+`attend` takes the first backend that supports a problem, so on a GPU the others would hardly be tested. On a CPU
+FlexAttention runs by its definition; `make gpu` runs the same tests on a GPU, in larger sizes.
 """
 
 import dataclasses
@@ -16,8 +16,6 @@ from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.backends.flash import FLASH
-from ropewalk.attention.backends.triton import launch as launch_module
-from ropewalk.attention.backends.triton.launch import TRITON, Launch, Launches
 from ropewalk.extension.inputs import PAD
 
 from attention.backends.test_flex import defined
@@ -28,7 +26,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 LENGTH = 700 if CUDA else 20
 WIDTH = 150 if CUDA else 5  # of windows
 HEADS = (64, 128) if CUDA else (16,)
-BACKENDS = {backend.name: backend for backend in (FLASH, TRITON, flex.FLEX, DENSE)}
+BACKENDS = {backend.name: backend for backend in (FLASH, flex.FLEX, DENSE)}
 CLOSE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}  # relative to the largest number
 DTYPES = tuple(CLOSE) if CUDA else (torch.float32, torch.bfloat16)
 TEXTS = (
@@ -49,11 +47,6 @@ def backend(request, monkeypatch):
     """`attend` computes every problem by this backend."""
     chosen = BACKENDS[request.param]
     monkeypatch.setattr(dispatch, "choose", lambda problem: Choice(_supporting(chosen, problem), "chosen by a test"))
-    if chosen is TRITON:
-        pytest.importorskip("triton")
-    if not CUDA and chosen is TRITON:
-        pytest.importorskip("attention.interpreter").mend(monkeypatch)
-        monkeypatch.setattr(launch_module, "launches", lambda *arguments: Launches(*[Launch(16, 16, 4, 1)] * 3))
     if not CUDA and chosen is flex.FLEX:
         monkeypatch.setattr(flex, "flex_attention", defined)
         monkeypatch.setattr(flex, "compiled", lambda: flex.call)

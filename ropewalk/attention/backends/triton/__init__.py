@@ -1,1 +1,0 @@
-"""The Triton backend: its kernels, the tables they read, and how they are launched."""
