@@ -27,7 +27,7 @@ def collected(place: Path, length: int) -> dict[str, Any]:
     """What one command measured at its target length: the loss of every text, and which passkeys were found."""
     result = json.loads(place.read_text("utf-8"))
     lines = {}
-    for one in result["contenders"]:
+    for one in result["candidates"]:
         rows = {row["task"].partition(":")[0]: row["samples"] for row in one["rows"] if row["length"] == length}
         lines[one["line"]] = {"losses": [sample["loss"] for sample in rows["context"]]}
         lines[one["line"]] |= {"found": [sample["right"] for sample in rows.get("passkey", [])]}

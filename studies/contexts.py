@@ -144,7 +144,7 @@ def answers_of(results: Figures) -> list[Figures]:
             "contexts": round(fmean(sample["contexts"] for sample in row["samples"])),
             "questions": [{name: sample[name] for name in (LOSS, RIGHT)} for sample in row["samples"]],
         }
-        for row in results["contenders"][0]["rows"]
+        for row in results["candidates"][0]["rows"]
         if row["task"].startswith("many_contexts") and row["length"] > results["trained_len"]
     ]
 

@@ -90,9 +90,9 @@ def larger(results: Path) -> str:
     read = json.loads((results / "larger" / "results.json").read_text("utf-8"))
     lengths = sorted(read["lengths"])
     rows = []
-    for contender in read["contenders"]:
-        at = {row["length"]: row["numbers"]["loss"]["value"] for row in contender["rows"] if row["task"] == "context"}
-        line = "none" if contender["line"] == "bare" else f"`{contender['line']}`"
+    for candidate in read["candidates"]:
+        at = {row["length"]: row["numbers"]["loss"]["value"] for row in candidate["rows"] if row["task"] == "context"}
+        line = "none" if candidate["line"] == "bare" else f"`{candidate['line']}`"
         rows.append([line, *(f"{at[length]:.2f}" for length in lengths)])
     return table_of(["extension", *(f"{length:,} tokens" for length in lengths)], rows)
 

@@ -108,12 +108,12 @@ def figures_of(results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Se
     """The losses that `ropewalk compare` measured, and the largest logits."""
     length, base = results["trained_len"], {"bare": BASE}
     losses = {
-        base.get(contender["line"], contender["line"]): {
+        base.get(candidate["line"], candidate["line"]): {
             str(row["length"] // length): [sample["loss"] for sample in row["samples"]]
-            for row in contender["rows"]
+            for row in candidate["rows"]
             if row["task"] == "context"
         }
-        for contender in results["contenders"]
+        for candidate in results["candidates"]
     }
     return {LOSS: losses, LARGEST: largest}
 

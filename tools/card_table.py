@@ -75,7 +75,7 @@ def collect(folders: list[Path]) -> None:
             sys.exit(f"{results['command']} measured another model than the folders before")
         kept["commands"].append(results["command"])
         kept["made"] = results["made"]
-        rows = {row["task"]: row["samples"] for row in results["contenders"][0]["rows"] if row["length"] == 512}
+        rows = {row["task"]: row["samples"] for row in results["candidates"][0]["rows"] if row["length"] == 512}
         puzzles = {kind: [sample["right"] for sample in rows[kind]] for kind in PUZZLES if kind in rows}
         if puzzles:
             kept["ruler"] |= puzzles

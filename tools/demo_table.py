@@ -67,8 +67,8 @@ def collect(folder: Path) -> None:
     """What the table needs, text by text, into one small file."""
     results = json.loads((folder / "results.json").read_text("utf-8"))
     trained, *_, longest = results["lengths"]
-    lines = {one["line"]: _figures(one, longest) for one in results["contenders"]}
-    of_base = {(row["task"], row["length"]): row["samples"] for row in results["contenders"][0]["rows"]}
+    lines = {one["line"]: _figures(one, longest) for one in results["candidates"]}
+    of_base = {(row["task"], row["length"]): row["samples"] for row in results["candidates"][0]["rows"]}
     losses = [text["loss"] for text in of_base["context", trained]]
     lines[ALONE] = {
         "losses": dict.fromkeys(lines[BASE]["losses"], losses),
@@ -81,13 +81,13 @@ def collect(folder: Path) -> None:
     PLACE.write_text(json.dumps({**kept, "lines": lines}, indent=1) + "\n", "utf-8")
 
 
-def _figures(contender: Figures, longest: int) -> Figures:
-    rows = {row["length"]: row["samples"] for row in contender["rows"] if row["task"] == "context"}
+def _figures(candidate: Figures, longest: int) -> Figures:
+    rows = {row["length"]: row["samples"] for row in candidate["rows"] if row["task"] == "context"}
     return {
         "losses": {str(length): [text["loss"] for text in texts] for length, texts in rows.items()},
         "found": [answer["right"] for text in rows[longest] for answer in text["answers"] if answer["far"]],
         "copied": [text["copied"] for text in rows[longest]],
-        "cache_bytes": contender["cache_bytes"],
+        "cache_bytes": candidate["cache_bytes"],
     }
 
 

@@ -46,9 +46,9 @@ def record(name: str = MODEL) -> Json:
 def rows(read: Json) -> list[RealRow]:
     """Every line of a record, the base model first."""
     of_base = {
-        sample["project"]: sample for sample in _row(read["contenders"][0], CONTEXT, read["lengths"][0])["samples"]
+        sample["project"]: sample for sample in _row(read["candidates"][0], CONTEXT, read["lengths"][0])["samples"]
     }
-    return [_real_row(one, read, of_base) for one in read["contenders"]]
+    return [_real_row(one, read, of_base) for one in read["candidates"]]
 
 
 def _real_row(one: Json, read: Json, of_base: dict[str, Any]) -> RealRow:
@@ -163,7 +163,7 @@ def tiers() -> str:
     base, *others = rows(read)
     alone, longest = base.losses[read["lengths"][0]], read["lengths"][-1]
     real = {row.line: over(row, alone, longest, read["projects"]) for row in others}
-    larger = json.loads((STUDIES / "larger" / "results.json").read_text("utf-8"))["contenders"]
+    larger = json.loads((STUDIES / "larger" / "results.json").read_text("utf-8"))["candidates"]
     middle = {one["line"]: Estimate(**one["change"]) for one in larger if one["line"] != BASE}
     demo = json.loads((STUDIES / "demo" / "demo.json").read_text("utf-8"))["lines"]
     texts = demo["alone"]["losses"]["2048"]

@@ -34,7 +34,7 @@ COMPARED: Mapping[str, str] = {
     "projects": "of the texts whose losses are compared",
     "standard": "what the base model reads, to be compared with: `trained length` or, in pieces of it, `window`",
     "tasks": "tasks that were measured, with their parameters",
-    "contenders": "the base model first: `line`, `extension`, `idle` (slots that no layer uses), `change` (of loss),"
+    "candidates": "the base model first: `line`, `extension`, `idle` (slots that no layer uses), `change` (of loss),"
     " `cache_bytes`, `slowdown`, `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
     "last_alone": "the unchanged model on as many last tokens as it was trained on: `line`, `change`, `numbers`;"
     " null where texts are no longer",
@@ -88,7 +88,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "written": "the same as a line",
         "breaks": "which conditions it breaks on the test texts; empty: none",
         "judged": "the final test, the search's choice first: `line`, `extension`, `loss`, `behind`, `damage`,"
-        " `slowdown`, `pass_keys`, `breaks`, `by_length`",
+        " `slowdown`, `passkeys`, `breaks`, `by_length`",
         "elsewhere": "the same on text of another kind: `corpus`, `judged`; null where there is too little",
         "trials": "every trial with its losses",
     },

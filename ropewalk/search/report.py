@@ -316,7 +316,7 @@ def _judged_json(tested: FinalTest, fit: FitResult) -> dict[str, Any]:
         "behind": tested.behind._asdict(),
         "damage": tested.damage._asdict(),
         "slowdown": tested.slowdown,
-        "pass_keys": tested.keys._asdict() if tested.keys else None,
+        "passkeys": tested.keys._asdict() if tested.keys else None,
         "breaks": tested.broken(fit.goal),
         "by_length": [
             {"length": at.length, "loss": at.loss._asdict(), "behind": at.behind._asdict()} for at in tested.by_length

@@ -25,7 +25,7 @@ def results(losses, right=1.0):
     ]
     shorter = [{**row, "length": 512, "samples": [{**rows[0]["samples"][0], "loss": 99.0}]} for row in rows]
     every = [{"task": "context", "samples": []}, *rows, *shorter]
-    return {"trained_len": 512, "contenders": [{"rows": every}]}
+    return {"trained_len": 512, "candidates": [{"rows": every}]}
 
 
 NO_ANSWERS = {"answers": []}
@@ -44,7 +44,7 @@ RULES = {
 }
 
 
-NOTHING = {"trained_len": 512, "contenders": [{"rows": []}]}
+NOTHING = {"trained_len": 512, "candidates": [{"rows": []}]}
 
 
 def words(losses, **more):
@@ -79,7 +79,7 @@ def test_many_contexts_against_few():
     assert words(RULES)["many-contexts"] == "not settled"
     assert words(RULES, right=0.0)["many-contexts"] == "not reproduced"
     many = results({module.LEAST.format("0.25"): 1.0})
-    for row in many["contenders"][0]["rows"]:
+    for row in many["candidates"][0]["rows"]:
         row["samples"] *= 20
     words_of_many = {one.claim.name: one.word for one in judged(results(RULES), many)}
     assert words_of_many == {**words(RULES), "many-contexts": "reproduced"}
@@ -102,7 +102,7 @@ def beside_retrieval(nbce, found):
         for rule, share in {module.LEAST.format("0.25"): nbce, module.RETRIEVED: found}.items()
         for count in COUNTS
     ]
-    return {"trained_len": 512, "contenders": [{"rows": rows}]}
+    return {"trained_len": 512, "candidates": [{"rows": rows}]}
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ def test_the_page_on_longppl_shows_what_its_numbers_say():
     folder = RESULTS / "longppl"
     page, results = (folder / "README.md").read_text(), json.loads((folder / "results.json").read_text())
     assert "\n".join(map(str, predictions_in(folder / "results.json")[:9])) in page
-    for candidate in results["contenders"]:
+    for candidate in results["candidates"]:
         at_end = {row["task"]: row["numbers"] for row in candidate["rows"] if row["length"] == 4096}
         losses = [at_end["longppl"][name]["value"] for name in ("perplexity", "longppl")]
         name = "base model" if candidate["line"] == "bare" else f"`{candidate['line']}`"

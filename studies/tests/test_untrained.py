@@ -17,7 +17,7 @@ AT = [(line, times, what) for line in LINES for times in LENGTHS for what in (mo
 
 def verdicts(figure, projects=("a", "b", "c")):
     """Of three texts that differ a little; `figure` is a function of line, trained lengths and kind."""
-    contenders = [
+    candidates = [
         {
             "line": "bare" if line == module.BASE else line,
             "rows": [
@@ -37,7 +37,7 @@ def verdicts(figure, projects=("a", "b", "c")):
     largest = {
         line: {str(times): [figure(line, times, module.LARGEST)] * 3 for times in module.TIMES} for line in LINES
     }
-    figures = module.figures_of({"trained_len": 512, "contenders": contenders}, largest)
+    figures = module.figures_of({"trained_len": 512, "candidates": candidates}, largest)
     kept = {module.FIGURES: figures, "projects": projects}
     return {one.claim.name: one for one in module.verdicts({**kept, module.FAR: kept})}
 
@@ -71,7 +71,7 @@ def test_figures_are_of_the_lines_and_lengths_that_a_claim_names():
 def test_every_figure_is_kept():
     results = {
         "trained_len": 512,
-        "contenders": [{"line": "bare", "rows": [{"task": "context", "length": 1024, "samples": [{"loss": 2.5}]}]}],
+        "candidates": [{"line": "bare", "rows": [{"task": "context", "length": 1024, "samples": [{"loss": 2.5}]}]}],
     }
     kept = module.figures_of(results, {"rope": {"4": [30.0]}})
     assert kept == {"loss": {"rope": {"2": [2.5]}}, "largest logit": {"rope": {"4": [30.0]}}}
@@ -91,7 +91,7 @@ def test_curves_are_by_length():
 
 def test_figures_at_16_trained_lengths_are_of_their_own_texts(tmp_path, monkeypatch):
     """They are added to what is stored; a new measurement of the other lengths keeps them."""
-    near = module.figures_of({"trained_len": 512, "contenders": []}, {})
+    near = module.figures_of({"trained_len": 512, "candidates": []}, {})
     stored = {"made": {}, "marks": {}, "projects": ["a"], "command": "ropewalk compare", module.FIGURES: near}
     monkeypatch.setattr(module, "PLACE", tmp_path / "untrained.json")
     module.PLACE.write_text(json.dumps(stored))
@@ -102,7 +102,7 @@ def test_figures_at_16_trained_lengths_are_of_their_own_texts(tmp_path, monkeypa
         "projects": ["b"],
         "command": "ropewalk compare --out /tmp/x",
         "trained_len": 512,
-        "contenders": [{"line": "long_reach", "rows": rows}],
+        "candidates": [{"line": "long_reach", "rows": rows}],
     }
     (tmp_path / "results.json").write_text(json.dumps(results))
     kept = module.collect_far(tmp_path)
@@ -115,7 +115,7 @@ def test_figures_at_16_trained_lengths_are_of_their_own_texts(tmp_path, monkeypa
 
 
 def test_without_the_farthest_length_the_others_are_judged():
-    near = module.figures_of({"trained_len": 512, "contenders": []}, {})
+    near = module.figures_of({"trained_len": 512, "candidates": []}, {})
     figures = {what: {line: {str(t): [1.0] * 3 for t in LENGTHS} for line in LINES} for what in near}
     kept = {module.FIGURES: figures, "projects": "abc"}
     assert [one.claim for one in module.verdicts(kept)] == list(module.CLAIMS)

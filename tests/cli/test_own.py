@@ -55,7 +55,7 @@ def test_compare(place, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "The base model was trained under window:window=12 (2 layers differ)." in " ".join(shown.split())
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    lines = {each["line"]: each for each in found["contenders"]}
+    lines = {each["line"]: each for each in found["candidates"]}
     assert Extension.from_json(lines["bare"]["extension"]) == parse(OWN)
     assert Extension.from_json(lines["yarn:factor=2"]["extension"]) == parse(f"{OWN}+yarn:factor=2")
     losses = {

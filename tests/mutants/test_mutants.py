@@ -242,7 +242,7 @@ def test_a_task_costs_one_file_of_the_user_s(copy):
     assert [task["name"] for task in by_file["tasks"]] == ["context", "colours"]
     assert len(by_file["tasks"][1]["source"]) == 16
     assert by_file["tasks"] == by_name["tasks"]
-    assert by_file["contenders"][1]["rows"] != []
+    assert by_file["candidates"][1]["rows"] != []
 
 
 USED = """

@@ -21,7 +21,6 @@ from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters
 from ropewalk.methods.spec import Json
 
 LEARNED = "ropewalk.safetensors"
-KEYS = {"mode": "way"}  # in the file, where they differ from the arguments of `extend`
 AGAIN = "save it again, or fetch it again"
 
 
@@ -30,7 +29,7 @@ class SidecarFields(Checked):
     """The fields of the file besides the extension, as `Handle.keep` writes them."""
 
     lift_windows: Annotated[bool, "whether windowed layers are extended too"]
-    way: Annotated[Literal["tables", "attention"] | None, "the mode of the extension"] = None
+    mode: Annotated[Literal["tables", "attention"] | None, "the mode of the extension"] = None
     target_len: Annotated[int | None, AT_LEAST_ONE, "the length that it was saved for"] = None
     trained_len: Annotated[int | None, AT_LEAST_ONE, "the trained length, where the config was corrected"] = None
     ropewalk: Annotated[str, "the version that wrote it"] = ""
@@ -45,8 +44,7 @@ def write(
     state: dict[str, Tensor] | None,
 ) -> None:
     """Write both files; `state` has the learned numbers where the parameters are sharded, as in training at scale."""
-    values = {KEYS.get(name, name): value for name, value in how.items()}
-    content = {"ropewalk": version("ropewalk"), "extension": extension.to_json(), **values}
+    content = {"ropewalk": version("ropewalk"), "extension": extension.to_json(), **how}
     (place / FILE).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     kept = {name: (state or {}).get(key, value) for key, name, value in _learned(host, layers)}
     save_file({name: value.detach().cpu().contiguous() for name, value in kept.items()}, place / LEARNED)
@@ -73,7 +71,7 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
             raise Unreadable("extension", "a JSON object of slots", values["extension"])
         extension = Extension.from_json(values.pop("extension"))
         fields = SidecarFields(**values)
-    how = {"lift_windows": fields.lift_windows, "mode": fields.way, "trained_len": fields.trained_len}
+    how = {"lift_windows": fields.lift_windows, "mode": fields.mode, "trained_len": fields.trained_len}
     return extension, how
 
 

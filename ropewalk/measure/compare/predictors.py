@@ -148,7 +148,7 @@ def _measured(results: Mapping[str, Any], path: str) -> Measured:
                 }
                 for row in candidate["rows"]
             }
-            for candidate in results["contenders"]
+            for candidate in results["candidates"]
         }
     except (KeyError, TypeError, AttributeError, ValueError) as wrong:
         raise Unreadable("results", "the results.json of `ropewalk compare`", path, remedy=repr(wrong)) from wrong

@@ -215,7 +215,7 @@ class Subject:
         state = {
             "extension": self.own.extension.to_json(),
             "lifts_windows": self.own.lifts_windows,
-            "way": self.own.mode,
+            "mode": self.own.mode,
         }
         learned = {name: value.tolist() for name, value in sorted(self.own.learned.items())}
         return {"trained under": mark(json.dumps({**state, "learned": learned}, sort_keys=True))}

@@ -141,7 +141,7 @@ def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
         "lengths": list(comparison.lengths),
         "projects": list(comparison.projects),
         "tasks": [_task(task) for task in comparison.tasks],
-        "contenders": [_candidate(comparison, candidate) for candidate in comparison.candidates],
+        "candidates": [_candidate(comparison, candidate) for candidate in comparison.candidates],
         "last_alone": _last_alone(comparison.last_alone) if comparison.last_alone else None,
         "predictions": [one.to_json() for one in predictions(comparison)],
     }

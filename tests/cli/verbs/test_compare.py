@@ -48,7 +48,7 @@ def whole(place, tmp_path_factory):
 
 def measured(out):
     """Every number of a report but for how long it took."""
-    found = json.loads((out / "results.json").read_text())["contenders"]
+    found = json.loads((out / "results.json").read_text())["candidates"]
     return [(each["line"], row["task"], row["length"], row["samples"]) for each in found for row in each["rows"]]
 
 
@@ -56,7 +56,7 @@ def test_a_table_a_report_and_advice(place, tmp_path, capsys):
     assert compare(place, tmp_path / "report") == 0
     said = capsys.readouterr().out
     results = json.loads((tmp_path / "report" / "results.json").read_text())
-    assert [each["line"] for each in results["contenders"]] == ["bare", "yarn", "window:window=32"]
+    assert [each["line"] for each in results["candidates"]] == ["bare", "yarn", "window:window=32"]
     assert results["lengths"] == [128, 256]
     assert "Report:" in said
     assert "last 128 alone" in said
@@ -79,7 +79,7 @@ def test_the_same_command_measures_nothing_again(place, whole, monkeypatch):
     monkeypatch.setattr(runner, "result_of", None)  # would fail where it is called
     assert compare(place, whole) == 0
     again = json.loads((whole / "results.json").read_text())
-    assert again["contenders"] == first["contenders"]
+    assert again["candidates"] == first["candidates"]
 
 
 def test_the_base_model_is_measured_once(place, whole, monkeypatch, tmp_path):
@@ -307,8 +307,8 @@ def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, 
     assert said.err.count("minus base [95% CI]") == 3
     once, rounds = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("once", "rounds"))
     assert same_figures(
-        [one["rows"][0]["samples"] for one in once["contenders"]],
-        [one["rows"][0]["samples"] for one in rounds["contenders"]],
+        [one["rows"][0]["samples"] for one in once["candidates"]],
+        [one["rows"][0]["samples"] for one in rounds["candidates"]],
     )
     assert "round 4 of 4" not in said.out
 
@@ -326,7 +326,7 @@ def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, c
     assert said.count("minus base [95% CI]") == 3
     assert re.findall(r"loss at (\d+)", said) == ["48", "64", "64"]
     once, rounds = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("once", "rounds"))
-    for one, other in zip(once["contenders"], rounds["contenders"], strict=True):
+    for one, other in zip(once["candidates"], rounds["candidates"], strict=True):
         assert one["extension"] == other["extension"]
         assert same_figures([row["samples"] for row in one["rows"]], [row["samples"] for row in other["rows"]])
 
@@ -374,7 +374,7 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     assert f"more texts: {why}" in " ".join(said.split())
     assert ("The same command goes on." in said) == (how == "interrupt")
     results = json.loads((tmp_path / "results.json").read_text())
-    assert len(results["contenders"][0]["rows"][0]["samples"]) == 2
+    assert len(results["candidates"][0]["rows"][0]["samples"]) == 2
     clock[0], before = 0.0, len(measured)
     assert run(line) == 0
     kept = {(cell.extension, cell.length, cell.sample) for cell in measured[:before]}
@@ -406,4 +406,4 @@ def test_a_default_comparison_at_real_sizes_is_bounded_in_memory(tmp_path):
     assert int(re.search(r"peak (\d+)", done.stderr)[1]) < 2048
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["lengths"][:2] == [32_768, 65_536]
-    assert {len(row["samples"]) for one in results["contenders"] for row in one["rows"]} >= {1}
+    assert {len(row["samples"]) for one in results["candidates"] for row in one["rows"]} >= {1}

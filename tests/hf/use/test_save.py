@@ -96,13 +96,13 @@ def test_a_window_for_all_layers_is_no_matter_of_the_config(tmp_path):
     torch.testing.assert_close(logits(load(tmp_path / "saved"), IDS), expected)
 
 
-def test_the_way_it_was_put_in_is_kept(tmp_path):
+def test_the_mode_is_kept(tmp_path):
     model = tiny("llama", num_hidden_layers=1)
     with extended(model, "dynamic_ntk", mode="attention"):
         save(model, tmp_path / "saved")
     assert handle_of(load(tmp_path / "saved")).mode == "attention"
     kept = tmp_path / "saved" / "ropewalk.json"
-    kept.write_text(kept.read_text().replace('"way": "attention",', ""))  # as it was before ways were kept
+    kept.write_text(kept.read_text().replace('"mode": "attention",', ""))  # as it was before modes were kept
     assert handle_of(load(tmp_path / "saved")).mode == "attention"
 
 

@@ -138,7 +138,7 @@ def results(numbers, trained_len=0):
     """As `results.json` has them; infinite and unknown numbers are null there."""
     return {
         "trained_len": trained_len,
-        "contenders": [
+        "candidates": [
             {
                 "line": line,
                 "rows": [
@@ -166,11 +166,11 @@ def test_from_a_file_with_and_without_some_extensions(tmp_path):
     "content",
     [
         {},
-        {"contenders": 3},
-        {"contenders": [{"line": "a"}]},
-        {"contenders": [{"line": "a", "rows": [{"task": "longppl", "length": 1, "numbers": {"loss": 3}}]}]},
+        {"candidates": 3},
+        {"candidates": [{"line": "a"}]},
+        {"candidates": [{"line": "a", "rows": [{"task": "longppl", "length": 1, "numbers": {"loss": 3}}]}]},
         {
-            "contenders": [
+            "candidates": [
                 {"line": "a", "rows": [{"task": "longppl", "length": 1, "numbers": {"loss": {"value": "x"}}}]}
             ]
         },

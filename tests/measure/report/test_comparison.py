@@ -123,7 +123,7 @@ def test_every_figure_is_a_file_of_each_kind(made, report):
 def test_the_numbers_are_the_measured_ones(made, report):
     stored = json.loads((report.parent / "results.json").read_text())
     assert stored == json.loads(json.dumps(as_json(made, "ropewalk compare <here>")))
-    yarn = next(each for each in stored["contenders"] if each["line"] == "yarn")
+    yarn = next(each for each in stored["candidates"] if each["line"] == "yarn")
     row = next(row for row in yarn["rows"] if row["task"] == "context" and row["length"] == 200)
     losses = [sample["loss"] for sample in row["samples"]]
     assert row["numbers"]["loss"]["value"] == pytest.approx(sum(losses) / 3)
@@ -378,7 +378,7 @@ def test_out_of_memory_is_shown(made, tmp_path):
     assert "mem: out of memory" in page
     assert "mem: out of memory" not in write_report(made, tmp_path / "other").read_text()
     stored = json.loads((tmp_path / "results.json").read_text())
-    yarn = next(each for each in stored["contenders"] if each["line"] == "yarn")
+    yarn = next(each for each in stored["candidates"] if each["line"] == "yarn")
     assert {"task": "context", "length": 200, "why": "out of memory"} in yarn["failures"]
     assert yarn["change"]["value"] is None
     out = StringIO()
@@ -488,7 +488,7 @@ def test_losses_that_are_no_numbers_are_called_so_everywhere(made, tmp_path, val
     page = write_report(found, tmp_path).read_text()
     assert f"{kind} at 200 tokens" in page
     stored = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(name))
-    assert [one["line"] for one in stored["contenders"] if one["change"]["value"] is None] == [
+    assert [one["line"] for one in stored["candidates"] if one["change"]["value"] is None] == [
         one.line for one in found.candidates if one.line in lines
     ]
 

@@ -79,7 +79,7 @@ def test_a_loss_that_is_no_number_is_a_hole(made):
 
 
 def test_json_has_bands_and_differences_with_intervals(made):
-    stored = as_json(made)["contenders"][1]["position_bias"]
+    stored = as_json(made)["candidates"][1]["position_bias"]
     assert list(stored) == ["passkey"]
     assert [row["length"] for row in stored["passkey"]] == list(LENGTHS)
     first = stored["passkey"][0]

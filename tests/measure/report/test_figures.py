@@ -75,7 +75,7 @@ def test_files_and_json_have_what_is_drawn(made, tmp_path):
     assert stored == json.loads(json.dumps(as_json(made)))
     tables = [list(csv.reader(path.read_text().splitlines())) for path in tmp_path.glob("*.csv")]
     assert {len(row) - len(head) for head, *rows in tables for row in rows} == {0}
-    first = stored["contenders"][1]
+    first = stored["candidates"][1]
     assert [row["value"] for row in first["change_by_position"]] == [row.change.value for row in changes]
     assert first["change_by_length"]["256"] == first["change"]
     assert list(first["change_by_length"]) == [str(length) for length in LENGTHS]

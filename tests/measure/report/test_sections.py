@@ -99,7 +99,7 @@ def test_maps_by_depth_and_curves_by_length(made, tmp_path):
 
 
 def test_results_keep_each_kind_and_how_far_it_goes(made):
-    stored = json.loads(json.dumps(as_json(made)))["contenders"][1]
+    stored = json.loads(json.dumps(as_json(made)))["candidates"][1]
     assert {row["task"] for row in stored["rows"]} == {task.title for task in TASKS}
     assert stored["reach"]["needle"]["own"] == SHORT
     wrote = next(row for row in stored["rows"] if row["task"] == "niah_single_1")["samples"][0]["wrote"]
