@@ -16,7 +16,7 @@ from ropewalk.methods.reach import Causal, Window
 from ropewalk.methods.scales import HeadScale, LogN
 
 from examples import EXAMPLES, FACTS
-from methods.reach.test_golden import relative
+from methods.reach.relative import relative
 
 N = 41  # beyond the 32 trained tokens, and odd
 SINGLE = [

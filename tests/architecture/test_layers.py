@@ -3,28 +3,11 @@
 import subprocess
 import sys
 
+from architecture.ranks import RANK
 from architecture.tree import FILES, assert_none, factor_of, imports, module_of
 
-# From the ground up. A module may import from lower ranks and, outside the factors, from its own.
-RANKS = [
-    ("errors",),
-    ("models", "scoped", "plain_json", "signals"),
-    ("files", "trust", "trained_to", "revision", "placement"),
-    ("folders",),
-    ("methods",),
-    ("extension",),
-    ("equation", "attention"),
-    ("hf",),
-    ("engines", "texts"),
-    ("measure",),
-    ("page", "train", "search"),
-    ("serve",),
-    ("cli",),
-    ("__main__",),
-]
 # A plugin knows its engine, which may be missing, and nothing else knows it.
 PLUGINS = {"vllm": "ropewalk.engines.vllm.plugin"}
-RANK = {part: rank for rank, parts in enumerate(RANKS) for part in parts}
 TRANSFORMERS = {"transformers", "accelerate", "peft", "safetensors", "tokenizers", "huggingface_hub"}
 
 

@@ -178,3 +178,13 @@ def test_a_test_file_tests_something():
         for path in files
         if not any(function.name.startswith("test_") for function in functions(path))
     )
+
+
+def test_no_test_file_imports_another():
+    """What two of them need stands in a file beside them, under a name of its own."""
+    assert_none(
+        f"{path.relative_to(TESTS)} imports {node.module}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_")
+    )

@@ -19,7 +19,7 @@ from ropewalk.methods.positions import Sequential
 
 from another_device import THERE, another_device, here, there
 from attention.paged import test_paged_layer as paged
-from attention.test_attend import every, learned, tensors
+from attention.problems import every, learned, tensors
 from examples import FACTS
 
 LENGTH = 40

@@ -27,9 +27,9 @@ from ropewalk.methods import biases, frequencies, reach, scales
 from ropewalk.methods.positions import Randomized
 from ropewalk.methods.positions.pose import skipping
 
-from attention.backends.test_flex import defined
-from attention.layout.test_tiles import painted, wanted
-from attention.test_attend import CLOSE, learned
+from attention.backends.flex_by_definition import defined
+from attention.layout.painting import painted, wanted
+from attention.problems import CLOSE, learned
 from nightly import first_of_each
 
 dispatch = importlib.import_module("ropewalk.attention.dispatch")

@@ -7,7 +7,7 @@ from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.attention.torch_kernels import fused
 
-from attention.test_attend import every, learned, tensors
+from attention.problems import every, learned, tensors
 from examples import FACTS
 
 DEVICE = "cuda"

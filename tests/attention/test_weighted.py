@@ -8,8 +8,9 @@ import torch
 from ropewalk import InvalidValue, parse, reference_attention
 from ropewalk.attention import attend
 
-from attention.cache.test_layer_cache import CUTS, assert_reads
-from attention.test_attend import CLOSE, FACTS, assert_equal, every, learned, tensors
+from attention.cache.reading import CUTS, assert_reads
+from attention.problems import CLOSE, assert_equal, every, learned, tensors
+from examples import FACTS
 
 WEIGHTED = dataclasses.replace(FACTS, weighted=True)
 

@@ -14,7 +14,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.measure.compare import compare as comparing
 from ropewalk.measure.compare.store import Store
 
-from architecture.test_layers import RANK
+from architecture.ranks import RANK
 from architecture.tree import PACKAGE
 from hf.models import tiny
 

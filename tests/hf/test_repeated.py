@@ -12,9 +12,9 @@ from ropewalk.hf.runtime.caches import held_bytes
 from ropewalk.serve.generation.model.served_extension import served_extensions
 from ropewalk.serve.generation.model.served_model import ServedModel
 
-from engines.export.test_plugin import exported
+from engines.export.exported import exported
 from hf.architectures import small
-from hf.attach.test_extend import CLOSE, CUTS, IDS, MASK, error, in_pieces
+from hf.extended import CLOSE, CUTS, IDS, MASK, error, in_pieces
 from hf.models import tiny
 from hf.traces import logits, trace
 

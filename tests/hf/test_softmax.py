@@ -7,7 +7,7 @@ from transformers import StaticCache
 from ropewalk import DoesNotFit, Extension
 from ropewalk.hf import extend, extended, load, save
 
-from hf.attach.test_extend import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces
+from hf.extended import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces
 from hf.models import tiny
 from hf.traces import logits, trace
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from ropewalk.hf import extended, nbce_stream, read, score, score_tokens, stream
 
 from hf.models import tiny
-from hf.use.test_contexts import CONTEXTS, QUESTION, WORDS
+from hf.use.questions import CONTEXTS, QUESTION, WORDS
 
 IDS = torch.arange(3, 33)[None]
 

@@ -12,7 +12,7 @@ from ropewalk.methods.record import parameters
 from ropewalk.methods.spec import Spec
 
 from examples import EXAMPLES, FACTS
-from methods.reach.test_golden import relative
+from methods.reach.relative import relative
 
 # Wide enough that every threshold of every schedule falls inside.
 WIDE = dataclasses.replace(FACTS, trained_len=4096)

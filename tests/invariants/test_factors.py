@@ -13,7 +13,7 @@ from ropewalk.methods.scales.signature import Scale
 
 from examples import BIASES, DECODING, FACTS, FREQUENCIES, POSITIONS, REACH, SCALES, SURGERY
 from invariants.probe import STATE, WIDE, generator
-from methods.reach.test_golden import relative
+from methods.reach.relative import relative
 
 TRAINED = RoPE().table(WIDE, 1).inv_freq
 LENGTHS = (1, 4096, 5000, 9000, 40_000)

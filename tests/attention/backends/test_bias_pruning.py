@@ -11,7 +11,7 @@ from ropewalk.attention.backends import bias_diagonals, bias_pruning
 from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE, NORM_TOKENS, HeadBand, _of_row, _worthwhile, head_bands
 from ropewalk.equation import reference_weights
 
-from attention.test_attend import CLOSE, assert_equal
+from attention.problems import CLOSE, assert_equal
 
 FACTS = Facts(trained_len=512, head_dim=8, heads=4, kv_heads=2)
 

@@ -14,7 +14,7 @@ from ropewalk.attention.layout.segments import segments_of
 from ropewalk.attention.problem import LayerTerms, Problem
 from ropewalk.attention.torch_kernels import fused
 
-from attention.test_attend import EVERY, every
+from attention.problems import EVERY, every
 from examples import FACTS
 
 HALF = torch.bfloat16

@@ -18,7 +18,7 @@ from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.backends.flash import FLASH
 from ropewalk.extension.inputs import PAD
 
-from attention.backends.test_flex import defined
+from attention.backends.flex_by_definition import defined
 
 dispatch = importlib.import_module("ropewalk.attention.dispatch")
 CUDA = torch.cuda.is_available()

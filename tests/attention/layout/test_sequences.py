@@ -8,7 +8,7 @@ from ropewalk.attention import attend
 from ropewalk.attention.layout.sequences import sequence_groups
 from ropewalk.extension.inputs import PAD
 
-from attention.test_attend import assert_equal, tensors
+from attention.problems import assert_equal, tensors
 from examples import FACTS
 
 

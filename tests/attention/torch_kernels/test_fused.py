@@ -11,7 +11,7 @@ from ropewalk.attention.torch_kernels import fused, matmul
 from ropewalk.attention.torch_kernels.matmul import PartialAttention, TileMask
 
 from attention import flash_attention_2
-from attention.test_attend import assert_equal, every, tensors
+from attention.problems import assert_equal, every, tensors
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from ropewalk import Facts, InvalidValue, parse, reference_attention
 from ropewalk.attention import LayerCache, Session, attend, explain
 from ropewalk.extension.inputs import PAD
 
-from attention.test_attend import CLOSE, EVERY, FACTS, assert_equal, every, learned, tensors
+from attention.problems import CLOSE, EVERY, assert_equal, every, learned, tensors
+from examples import FACTS
 
 # Random logits are about 1 in size, so that such a cap bends them well.
 MODELS = {

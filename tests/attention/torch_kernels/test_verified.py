@@ -144,7 +144,7 @@ def test_the_matmul_is_the_definition(no_kernels, triangle):
 def test_attention_is_the_same_without_the_kernels(no_kernels):
     from ropewalk import parse
 
-    from attention.test_attend import assert_equal, tensors
+    from attention.problems import assert_equal, tensors
 
     for text in ("rerope:window=5", "streaming:window=6,n_sink=2", "dual_chunk:chunk=8,local=3", "dynamic_yarn"):
         assert_equal(parse(text), tensors(90, batch=2))

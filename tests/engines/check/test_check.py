@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from transformers import AutoConfig, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoConfig, Qwen2Config, Qwen3Config
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName, Unreadable
@@ -18,9 +18,9 @@ from ropewalk.engines.check.engines import ENGINES
 from ropewalk.models import DEFAULT
 from ropewalk.trained_to import trained_to
 
+from engines.check.folders import K, llama
 from hf.released import CONFIGS
 
-K = 1024
 ENGINE_NAMES = ("vllm", "vllm@0.29", "sglang", "llama.cpp", "transformers")
 # What each engine makes of a released config without flags, at its own length. vLLM's table for `dynamic` ends before
 # the length that it then serves. Llama 4's queries are scaled by the model's own code.
@@ -47,14 +47,6 @@ VERDICTS = {
 def released(name):
     kind, settings, *_ = CONFIGS[name]
     return AutoConfig.for_model(kind, **copy.deepcopy(settings))
-
-
-def llama(rope_type="default", length=8 * K, **rope):
-    return LlamaConfig(
-        head_dim=128,
-        max_position_embeddings=length,
-        rope_parameters={"rope_type": rope_type, "rope_theta": 500_000.0, **rope},
-    )
 
 
 def yarn(factor=4.0, length=32 * K, **rope):

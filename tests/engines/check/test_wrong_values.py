@@ -14,7 +14,7 @@ from ropewalk.engines.check.engines import ENGINES
 from ropewalk.engines.check.valid_rope import RULES
 
 from architecture.tree import assert_none
-from engines.check.test_check import llama
+from engines.check.folders import llama
 
 PLAIN = {
     "architectures": ["LlamaForCausalLM"],

@@ -16,20 +16,11 @@ from ropewalk.hf import extended
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.methods.reach import ReRoPE, Window
 
+from engines.export.exported import TARGET, exported
 from hf.models import tiny
 from hf.traces import trace
 
-TARGET = 128
 PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
-
-
-def exported(model, place, text, **options):
-    """The result, the rope parameters in the config, and the handle that was in force."""
-    lift = options.pop("lift_windows", False)
-    with extended(model, text, lift_windows=lift) as handle:
-        result = export(model, place, **{"target": "vllm", "target_len": TARGET, **options})
-    config = json.loads((place / "config.json").read_text())
-    return result, config, handle
 
 
 def plan_of(parameters):

@@ -16,7 +16,7 @@ from ropewalk.extension.parsing import PRESETS
 from ropewalk.hf import extended
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
 
-from hf.attach.test_extend import CARRIED, IDS, MASK, PADDED, error, in_pieces
+from hf.extended import CARRIED, IDS, MASK, PADDED, error, in_pieces
 from hf.models import tiny
 from hf.traces import logits
 

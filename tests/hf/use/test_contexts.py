@@ -14,10 +14,8 @@ from ropewalk.hf import extended, nbce_generate, nbce_stream
 
 from hf.models import tiny
 from hf.traces import logits
+from hf.use.questions import CONTEXTS, QUESTION, WORDS
 
-WORDS = {f"w{n}": n for n in range(3, 101)} | {"<unk>": 0, "<s>": 1, "</s>": 2}
-CONTEXTS = ["w5 w6 w7", " ".join(f"w{3 + n % 90}" for n in range(40)), "w9 w10", "w50 w51 w52 w53 w54 w55"]
-QUESTION = "w20 w21"
 GIVEN = {"max_new_tokens": 12}
 
 

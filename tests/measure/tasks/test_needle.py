@@ -1,10 +1,8 @@
 """Needles and streams: who reads is right in every cell, who does not is wrong, and what cannot be asked is refused."""
 
-from copy import deepcopy
-
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 import ropewalk as rw
@@ -15,6 +13,7 @@ from ropewalk.measure.tasks import LabelMap, Needle, Passkey, Ruler, Shots, Stre
 
 from measure import oracles
 from measure.subjects import model, subject
+from measure.tasks.lossy import lossy
 from train.texts import text, tokenizer
 
 
@@ -136,13 +135,6 @@ def test_the_loss_of_a_stream_is_of_its_answers_and_a_random_model_finds_none(wh
     assert found["loss"] == pytest.approx(sum(each) / len(each), abs=1e-4)
     assert not any(found["right"])
     assert found["places"] == [span.start for span in stream.answers]
-
-
-def lossy():
-    """A tokenizer that forgets capitals."""
-    made = deepcopy(tokenizer())
-    made.backend_tokenizer.normalizer = normalizers.Lowercase()
-    return made
 
 
 def with_marks():

@@ -15,7 +15,7 @@ from ropewalk.methods.reach import (
 )
 
 from examples import EXAMPLES
-from methods.reach.test_golden import relative
+from methods.reach.relative import relative
 
 
 def visible(reach, length):

@@ -6,6 +6,7 @@ import torch
 from ropewalk.methods.reach import DualChunk, LambdaMask, LeakyReRoPE, ReRoPE, SelfExtend, Sinks, String, Window
 
 from golden_tables import golden
+from methods.reach.relative import relative
 
 TABLES = golden("relative_positions")["matrices"]
 REACHES = {
@@ -16,19 +17,6 @@ REACHES = {
     "dca_c8_w3_s5": DualChunk(chunk=8, local=3),
     "lm_infinite_local6_global2_limit6": LambdaMask(window=6, n_sink=2),
 }
-
-
-def relative(reach, length):
-    """Distance at which each key appears to each query; nan where it does not."""
-    i = torch.arange(length)
-    seen = torch.full((length, length), torch.nan, dtype=torch.float64)
-    for span in reach.spans():
-        start, stop = span.bounds(i)
-        inside = (start[:, None] <= i) & (i < stop[:, None])
-        distance = span.q_at(i).double()[:, None] - span.k_at(i).double()
-        assert not (inside & ~seen.isnan()).any(), "spans overlap"
-        seen = torch.where(inside, distance, seen)
-    return seen
 
 
 def table(name):

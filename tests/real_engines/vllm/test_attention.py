@@ -12,7 +12,7 @@ from ropewalk import DoesNotFit
 from nightly import first_of_each
 from real_engines import models
 from real_engines.vllm.asking import Job, ask
-from real_engines.vllm.test_exports import measured_or_refused
+from real_engines.vllm.measured import measured_or_refused
 
 METHODS = [
     "rerope+log_n",

@@ -25,6 +25,7 @@ from ropewalk.train.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
 from ropewalk.train.small_models import ModelShape, fresh
 from ropewalk.train.train import TrainingPlan
 
+from train.recipes.scripted import Scripted
 from train.texts import folder_of, text, tokenizer
 
 # peft asks transformers for a name that is to go.
@@ -248,22 +249,6 @@ def test_a_tokenizer_without_an_end_token_is_refused_at_once(name, tmp_path, mod
 def test_a_missing_model(tmp_path, corpus):
     with pytest.raises(Unreadable, match="model must be an existing folder"):
         carried_on(tmp_path / "x", tmp_path / "none", extension="pi", length=64, corpus=corpus)
-
-
-class Scripted:
-    """A model that knows what to say, and counts how often it is asked."""
-
-    def __init__(self, question="What turns?", answer="rope", verdict="Yes.", without="no idea"):
-        self.said, self.asked = (question, answer, verdict, without), 0
-
-    def __call__(self, prompt):
-        self.asked += 1
-        question, answer, verdict, without = self.said
-        if prompt.endswith("Question:"):
-            return question
-        if prompt.endswith("(yes or no)?"):
-            return verdict
-        return without if prompt.startswith("Question:") else answer
 
 
 def made(tmp_path, ask, count=3):

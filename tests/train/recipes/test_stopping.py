@@ -11,7 +11,7 @@ from ropewalk.train.recipes.listing import recipes
 from ropewalk.train.small_models import ModelShape, fresh
 from ropewalk.train.train import last_checkpoint
 
-from train.recipes.test_recipes import Scripted
+from train.recipes.scripted import Scripted
 from train.signals import heard, sending, trainings
 from train.texts import folder_of, tokenizer
 

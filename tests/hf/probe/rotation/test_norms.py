@@ -9,8 +9,8 @@ from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.rotation.norms import norm_weight
 
-from engines.export.test_plugin import exported
-from hf.attach.test_extend import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces
+from engines.export.exported import exported
+from hf.extended import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces
 from hf.kinds import mean_norms
 from hf.models import tiny
 from hf.traces import logits, trace

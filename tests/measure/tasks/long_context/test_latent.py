@@ -14,7 +14,7 @@ from ropewalk.measure.tasks.answers import AnswerScore
 from ropewalk.measure.tasks.long_context.latent import ASKED, NEIGHBOUR, OWNER, associations
 
 from measure.subjects import model, subject
-from measure.tasks.test_needle import lossy
+from measure.tasks.lossy import lossy
 from train.texts import tokenizer
 
 KINDS = ("stated", "known")
