@@ -30,7 +30,7 @@ from ropewalk.engines.llama_cpp.export import TENSOR
 from ropewalk.engines.llama_cpp.gguf.files import require_writer, write_for_llama_cpp
 from ropewalk.engines.rules.statement import EngineReading, StatedModel
 from ropewalk.engines.trainers.torchtitan import SCRIPT
-from ropewalk.engines.vllm.export import plugin_command
+from ropewalk.engines.vllm.export import SERVE
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.folders import appearing
@@ -178,7 +178,7 @@ def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer
     if is_dynamic(schedule):
         exact = "" if layered(schedule).wrappers else "short texts stay exact; "
         notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
-    command = plugin_command(shlex.quote(str(directory)), plan.target_len)
+    command = SERVE.format(place=shlex.quote(str(directory)), length=plan.target_len)
     return Exported("plugin", directory, command, (*notes, *papers))
 
 

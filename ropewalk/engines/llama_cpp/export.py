@@ -1,11 +1,4 @@
-"""llama.cpp, as its converter writes a model and as it computes it (b11739, and the converter of 2026-08; both run):
-
-default, linear    unchanged
-yarn               with betas 32 and 1, truncated, at the temperature 0.1 ln(factor) + 1, whatever a config, a key
-                   or a flag says; another temperature goes into the weights of the queries
-nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM, Phi)
-any table          as the tensor rope.freqs.weight, a divisor for each pair, where the architecture reads it;
-                   elsewhere the converter or the loader stops at it, and llama3 is dropped silently
+"""What a file says for llama.cpp to compute an extension; `check.py` beside this says how llama.cpp computes a file.
 
 Its server keeps keys and values in float16, and computes attention in it, unless it is told otherwise:
 log-probabilities of a float32 model are then off by 2e-2 to 6e-2.

@@ -1,10 +1,4 @@
-"""SGLang, as its source reads a config (0.5.23: layers/rotary_embedding/factory.py; not run):
-
-yarn        its temperature is attn_factor * (0.1 ln(factor) + 1); its table grows with the text
-longrope    its temperature is short_mscale and long_mscale; pairs must be halves
-elsewhere   some architectures read a base and no schedule (Mixtral, StarCoder 2, StableLM)
-latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
-"""
+"""What a config says for SGLang to compute an extension; `check.py` beside this says how SGLang reads it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""vLLM, as it reads a config (0.32.0: layers/rotary_embedding, config/model.py; tested on CPU):
-
-linear      the length it allows is max_position_embeddings * factor, except for Gemma 3
-yarn        its table ends at original_max_position_embeddings * factor; beyond it reads past the table (NaN)
-longrope    its temperature is short_mscale and long_mscale; pairs must be halves
-latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
-"""
+"""What a config says for vLLM to compute an extension; `check.py` beside this says how vLLM reads it."""
 
 from __future__ import annotations
 
@@ -17,6 +11,8 @@ from ropewalk.engines.rules.statement import (
     lower,
     read_as_deepseek_and_phi,
 )
+
+SERVE = "vllm serve {place} --max-model-len {length}"  # with Ropewalk's plugin too
 
 
 def read(stated: StatedModel) -> EngineReading:
@@ -41,12 +37,7 @@ def _state_query_scale(stated: StatedModel) -> None:
 
 def command(place: str, stated: StatedModel) -> str:
     """The shell command that serves the model."""
-    return f"vllm serve {place} --max-model-len {stated.length}"
-
-
-def plugin_command(place: str, length: int) -> str:
-    """The shell command that serves a model with Ropewalk's plugin."""
-    return f"vllm serve {place} --max-model-len {length}"
+    return SERVE.format(place=place, length=stated.length)
 
 
 def _ends_early(stated: StatedModel) -> bool:
