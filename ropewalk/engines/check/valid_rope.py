@@ -81,8 +81,8 @@ def explain(values: Mapping[str, Any]) -> None:
 def valid_part(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     """One set of rope parameters without its nulls, or the error of the first key that breaks its rule."""
     where = f"config.rope_parameters.{name}." if name else "config.rope_parameters."
-    for key, (rule, holds) in RULES.items():
-        if key in part and not (part[key] is None and key in MAY_BE_NULL) and not holds(part[key]):
+    for key, (rule, is_right) in RULES.items():
+        if key in part and not (part[key] is None and key in MAY_BE_NULL) and not is_right(part[key]):
             raise InvalidValue(where + key, rule, part[key])
     kept = {key: value for key, value in part.items() if value is not None}
     kind = kept.get("rope_type", kept.get("type", "default"))

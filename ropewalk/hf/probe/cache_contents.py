@@ -96,7 +96,7 @@ def _place(cache: GrownCache, calls: Sequence[CapturedCall], call: int) -> Cache
     if slot is not None:
         return CachedLayer(slot, slot, cache.growth[slot], cache.fixed)
     for earlier, source in zip(calls[:call], cache.slots, strict=False):
-        if source is not None and _same(earlier.k_bhnd, calls[call].k_bhnd):
+        if source is not None and _share_memory(earlier.k_bhnd, calls[call].k_bhnd):
             return _sharing(cache, getattr(calls[call].module, "layer_idx", None), source)
     return None
 
@@ -108,7 +108,7 @@ def _sharing(cache: GrownCache, slot: Any, source: int) -> CachedLayer | None:
     return CachedLayer(slot, source, 0, cache.fixed)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _share_memory(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors share their memory."""
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
