@@ -94,8 +94,8 @@ class Batches:
         from ropewalk.serve.generation.request import Request, Sampling
 
         sampling = Sampling(count, temperature=0, logprobs=0 if timed else None, ignore_eos=True)
-        answer = self._engine.ask(Request(name, (tuple(text),), sampling))
-        return [time.perf_counter() async for delta in answer if delta.tokens]
+        answer = self._engine.generate(Request(name, (tuple(text),), sampling))
+        return [time.perf_counter() async for token in answer if token.id is not None]
 
     def waiting(self) -> dict[str, Any]:
         """Milliseconds between the tokens of a short request, alone and while a long prompt is read."""
@@ -133,8 +133,7 @@ def ours() -> Iterator[Batches]:
     from ropewalk.measure.api.loading import keep_memory
     from ropewalk.models import DEFAULT
     from ropewalk.serve.generation.engine import Engine
-    from ropewalk.serve.generation.model.served_extension import served_extensions
-    from ropewalk.serve.generation.model.served_model import ServedModel
+    from ropewalk.serve.generation.model import ServedModel, served_extensions
 
     keep_memory()  # as `ropewalk serve` does
     host = AutoModelForCausalLM.from_pretrained(DEFAULT, dtype=torch.float32).eval()

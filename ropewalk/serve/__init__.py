@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server: one set of weights under many extensions at once."""
+"""An OpenAI-compatible server for a laboratory: one set of weights under many extensions at once."""

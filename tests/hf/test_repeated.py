@@ -9,8 +9,7 @@ from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.attach.capture import capture_layers
 from ropewalk.hf.probe.probe import _once, probe
 from ropewalk.hf.runtime.caches import held_bytes
-from ropewalk.serve.generation.model.served_extension import served_extensions
-from ropewalk.serve.generation.model.served_model import ServedModel
+from ropewalk.serve.generation.model import ServedModel, served_extensions
 
 from engines.export.exported import exported
 from hf.architectures import small

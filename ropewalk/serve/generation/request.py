@@ -1,16 +1,14 @@
-"""What is asked of the engine, and what it answers."""
+"""What the engine is asked, and what it yields. Nothing here imports torch: a server binds before that is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ropewalk.methods.decoding import Decoding  # importing it takes a second, and a server binds before that
+    from ropewalk.methods.decoding import Decoding
 
-
-CANCELLED = "cancelled"  # the reason of an answer that nobody wanted any more
+CANCELLED = "cancelled"  # why an answer ended that nobody wanted any more
 
 
 @dataclass(frozen=True)
@@ -24,26 +22,27 @@ class Sampling:
     seed: int | None = None  # None draws one
     stop: tuple[str, ...] = ()  # texts that end the answer, and are not part of it
     ignore_eos: bool = False
-    logprobs: int | None = None  # how many alternatives of every token are returned; None returns no log-probabilities
+    logprobs: int | None = None  # how many alternatives come with each token; None returns no log-probabilities
 
 
 class SessionState(NamedTuple):
-    """A session after its last whole turn. One record: what it has read, and of which conversation that is."""
+    """A session after its last complete turn."""
 
-    tokens: int
-    forgotten: int  # of these, which no later token can see
+    tokens: int  # read so far
+    forgotten: int  # of these, tokens that no later token can see
     said: Any = None  # what the caller keeps of the turns, such as messages
-    answer: tuple[int, ...] = ()  # the tokens of the last answer, which the session has read after that
+    answer: tuple[int, ...] = ()  # the tokens of the last answer; the session has read them after `said`
 
 
 @dataclass(frozen=True)
 class Request:
     """One request to the engine.
 
-    `extension` is one of `Engine.extensions`. `prompts` has one text as token ids; several are read separately, and
-    every token is chosen from all of them by `decoding`: the last is the question without a context. Under a `session`
-    the prompt continues what the session has read before, the last answer included: `after` is its state then, None
-    begins it. `said` is kept with it once the answer is whole.
+    `extension` is one of `Engine.extensions`. `prompts` has one text as token ids. Several are read separately, and
+    `decoding` chooses each token from all of them; the last one is the question without a context.
+
+    With a `session`, the prompt continues what the session has read. `after` is the state that the prompt was made for;
+    None begins the session. `said` is stored with the session once the answer is complete.
     """
 
     extension: str
@@ -57,11 +56,16 @@ class Request:
 
 
 class Token(NamedTuple):
-    """One token, its log-probability, and the likeliest tokens in its place, if they were asked for."""
+    """One token of an answer, with the text that is certain since: text that may begin a stop text comes later.
 
-    id: int
+    The last token has a `finish_reason`. Its id is None where the answer ends without another token.
+    """
+
+    id: int | None
     logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+    top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens in its place
+    text: str = ""
+    finish_reason: str | None = None  # "stop", "length" or CANCELLED
 
 
 class Usage(NamedTuple):
@@ -69,39 +73,25 @@ class Usage(NamedTuple):
 
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int  # of the prompt, whose keys were there already
     session_tokens: int | None = None  # all that the session has read
-    forgotten_tokens: int | None = None  # of these, which no later token can see
+    forgotten_tokens: int | None = None  # of these, tokens that no later token can see
 
 
-class Delta(NamedTuple):
-    """New text of an answer; the last delta has the reason and the usage.
+class EngineState(NamedTuple):
+    """What the engine is doing now. The last three count from its start."""
 
-    Text that may be the beginning of a stop text is held back until it is known. `tokens` are those read so far that
-    no delta had before, so a delta may have tokens without text.
-    """
-
-    text: str
-    tokens: tuple[Token, ...]
-    finish_reason: str | None = None  # "stop", "length" or CANCELLED
-    usage: Usage | None = None
-    prompt: tuple[Token, ...] = ()  # in the first delta, where prompt_logprobs were asked for
-
-
-class Answer(Protocol):
-    """The deltas of an answer while they are written: `async for delta in answer`."""
-
-    def __aiter__(self) -> AsyncIterator[Delta]:
-        """The deltas; a failure of the engine is raised here."""
-        ...
-
-    def cancel(self) -> None:
-        """Stop writing within one token. Nothing happens to a finished answer."""
-        ...
+    running: int
+    waiting: int
+    cache_bytes: int  # in use
+    cache_limit: int
+    sessions: int
+    prompt_tokens: int
+    completion_tokens: int
+    steps: int
 
 
 class QueueFull(Exception):
-    """There is no room for another request now; its message says where."""
+    """There is no room for another request now; the message says where."""
 
 
 class SessionGone(Exception):
@@ -109,18 +99,4 @@ class SessionGone(Exception):
 
 
 class SessionBusy(Exception):
-    """The session is answering another request, or has answered one since its state was asked for."""
-
-
-class State(NamedTuple):
-    """What the engine is doing now."""
-
-    running: int
-    waiting: int
-    cache_bytes: int  # in use
-    cache_limit: int
-    sessions: int
-    prompt_tokens: int  # since the start, and so the next ones
-    cached_tokens: int
-    completion_tokens: int
-    steps: int
+    """The session is answering another request, or has answered one since its state was read."""

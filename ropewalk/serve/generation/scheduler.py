@@ -1,36 +1,37 @@
 """Continuous batching: what is computed in the next step, and for whom.
 
-Requests join when there is room for all that they may write, so none is ever thrown out. Each step computes the next
-token of every answer, and chunks of the prompts that are being read. Who was read least goes first, so a short prompt
-does not wait for a long one, and the first chunk of a prompt never waits. After other chunks, answers are written for
-half as long again as the chunks took.
+A request joins when there is room for all that it may write, so none is ever thrown out. Each step computes the next
+token of every answer, and chunks of the prompts that are being read. The request that was read least goes first, so a
+short prompt does not wait for a long one, and the first chunk of a prompt never waits. Later chunks are paid back: for
+each second of them, answers are written alone for half as long again.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 
-from ropewalk.serve.generation.memory.page_space import PageSpace
-from ropewalk.serve.generation.model.served_model import Part, ServedModel
-from ropewalk.serve.generation.request import Delta, QueueFull
-from ropewalk.serve.generation.run import Run
-from ropewalk.serve.generation.sequence import Sequence
+from ropewalk.serve.generation.generation import Generation, is_last
+from ropewalk.serve.generation.model import Part, ServedModel
+from ropewalk.serve.generation.pages import PagedText
+from ropewalk.serve.generation.request import QueueFull, Token
 
-PAID_BACK = 1.5  # seconds of plain steps for each second that reading took
+PAID_BACK = 1.5  # seconds of steps without prompts, for each second that reading took
 BESIDE = 512  # tokens of new prompts in a step in which answers are being written; or one chunk of another
 PROMPT_TOKENS = 2048  # prompt tokens of a step in which no answer is being written
 
+Result = tuple[Generation, Token | Exception]
+
 
 class Work(NamedTuple):
-    """One part of a step: a text of a run, its new tokens, and whether they are of a prompt."""
+    """One part of a step: a text, its new tokens, and whether they are of a prompt."""
 
-    run: Run
-    sequence: Sequence
+    generation: Generation
+    text: PagedText
     ids: list[int]
     prompt: bool
 
@@ -38,127 +39,98 @@ class Work(NamedTuple):
 class Scheduler:
     """The answers that are being written, and those that wait."""
 
-    def __init__(
-        self, model: ServedModel, spaces: dict[str, PageSpace], *, max_running: int, evict: Callable[[], bool]
-    ) -> None:
-        self.model, self.spaces, self.max_running, self._evict = model, spaces, max_running, evict
-        self.running: list[Run] = []
-        self.waiting: deque[Run] = deque()
+    def __init__(self, model: ServedModel, *, max_running: int, evict: Callable[[], bool]) -> None:
+        self.model, self.max_running, self._evict = model, max_running, evict
+        self.running: list[Generation] = []
+        self.waiting: deque[Generation] = deque()
         self.steps = self.prompt_tokens = self.completion_tokens = 0
-        self._debt = 0.0  # seconds of plain steps that must come before prompts are read on
+        self._debt = 0.0  # seconds of steps without prompts that must come before more prompts are read
         self._plain = 0.0  # seconds of a step without prompts
 
-    def step(self) -> Iterator[tuple[Run, Delta | Exception]]:
-        """Compute one step; the new deltas of answers, or why an answer fails."""
-        yield from self._cancelled()
+    def step(self) -> Iterator[Result]:
+        """Compute one step: the new tokens of answers, or why an answer fails."""
+        yield from self._drop_cancelled()
         yield from self._admit()
-        work = self._work()
+        work = self._choose_work()
         if not work:
             return
         before = time.perf_counter()
         self._compute(work)
-        chosen = self._chosen([run for run in self.running if run.ready])
+        results = self._choose_tokens([generation for generation in self.running if generation.ready])
         self._account(time.perf_counter() - before, work)
-        for run, delta in chosen:
-            if isinstance(delta, Exception) or delta.finish_reason is not None:
-                self.running.remove(run)
-            yield run, delta
+        for generation, token in results:
+            if is_last(token):
+                self.running.remove(generation)
+            yield generation, token
 
-    def never_fits(self, run: Run) -> int | None:
-        """The tokens that all memory could hold, where the run needs more."""
-        space, pool = self.spaces[run.extension], self.model.pool
-        most = pool.count * space.per_slab
-        return most * pool.size if run.held + run.pages_needed > most else None
+    def _drop_cancelled(self) -> Iterator[Result]:
+        for generation in [one for one in (*self.running, *self.waiting) if one.cancelled]:
+            (self.running if generation in self.running else self.waiting).remove(generation)
+            yield generation, generation.end()
 
-    def _cancelled(self) -> Iterator[tuple[Run, Delta]]:
-        for run in [run for run in (*self.running, *self.waiting) if run.cancelled]:
-            (self.running if run in self.running else self.waiting).remove(run)
-            yield run, run.cancel()
-
-    def _admit(self) -> Iterator[tuple[Run, Exception]]:
-        """Let requests join in their order, as long as there is room; sessions that rest make room."""
+    def _admit(self) -> Iterator[Result]:
+        """Let requests join in their order, as long as there is room. Sessions that answer nothing make room."""
         while self.waiting and len(self.running) < self.max_running:
-            run = self.waiting[0]
-            run.reuse()
-            if self._fits([*self.running, run]):
+            first = self.waiting[0]
+            if sum(one.pages_needed for one in (*self.running, first)) <= len(self.model.pool.free):
                 self.running.append(self.waiting.popleft())
-                continue
-            run.give_up_reuse()
-            if not self._evict():
-                yield from self._make_way(run)
+            elif not self._evict():
+                # Where nothing runs, sessions whose turns wait hold the memory: the last to come is refused.
+                holding = [one for one in self.waiting if one is not first and one.held]
+                if holding and not self.running:
+                    self.waiting.remove(holding[-1])
+                    yield holding[-1], QueueFull("no memory is left beside the sessions whose requests wait")
                 return
 
-    def _make_way(self, first: Run) -> Iterator[tuple[Run, Exception]]:
-        """Where nothing runs, sessions whose turns wait hold the memory: the last to come is refused, and rests."""
-        holding = [run for run in self.waiting if run is not first and run.held]
-        if holding and not self.running:
-            self.waiting.remove(holding[-1])
-            yield holding[-1], QueueFull("no memory is left beside the sessions whose requests wait")
-
-    def _fits(self, runs: list[Run]) -> bool:
-        """Whether the pages that runs may still need can be taken, extension by extension."""
-        pool, missing, needed = self.model.pool, 0, Counter[str]()
-        for run in runs:
-            needed[run.extension] += run.pages_needed
-        for name, space in self.spaces.items():
-            if needed[name] > space.idle:
-                missing += -(-(needed[name] - space.idle) // space.per_slab)
-            else:
-                missing -= min(space.returnable, (space.idle - needed[name]) // space.per_slab)
-        return missing <= len(pool.free)
-
-    def _work(self) -> list[Work]:
+    def _choose_work(self) -> list[Work]:
         """The parts of the next step."""
-        writing = [run for run in self.running if run.reading is None]
-        work = [Work(run, one, one.unread[:1], prompt=False) for run in writing for one in run.sequences]
-        reading = sorted((run for run in self.running if run.reading is not None), key=lambda run: run.attained)
+        writing = [one for one in self.running if one.reading is None]
+        work = [Work(one, text, text.unread[:1], prompt=False) for one in writing for text in one.texts]
+        reading = sorted((one for one in self.running if one.reading is not None), key=lambda one: one.attained)
         if writing and self._debt > 0:
-            reading = [run for run in reading if not run.attained]
+            reading = [one for one in reading if not one.attained]
         room = BESIDE if writing else PROMPT_TOKENS
-        for run in reading:
-            for one in run.sequences:
+        for one in reading:
+            for text in one.texts:
                 if room <= 0:
                     return work
-                if one is run.reading or (not writing and one.unread):
-                    ids = one.chunk()
-                    work.append(Work(run, one, ids, prompt=True))
-                    room -= BESIDE if writing and run.attained else len(ids)
+                if text is one.reading or (not writing and text.unread):
+                    ids = text.chunk()
+                    work.append(Work(one, text, ids, prompt=True))
+                    room -= BESIDE if writing and one.attained else len(ids)
         return work
 
     def _compute(self, work: list[Work]) -> None:
         parts = []
-        for run, one, ids, _ in work:
-            pages = one.make_room(len(ids))
-            wanted = slice(None) if run.request.prompt_logprobs else slice(-1, None)
-            parts.append(Part(run.extension, ids, one.length + len(ids), pages, wanted))
-        for (run, one, ids, prompt), logits_tv in zip(work, self.model.step(parts), strict=True):
-            run.read(one, logits_tv, ids)
-            run.attained += len(ids) * prompt
+        for generation, text, ids, _ in work:
+            pages = text.make_room(len(ids))
+            wanted = slice(None) if generation.request.prompt_logprobs else slice(-1, None)
+            parts.append(Part(generation.request.extension, ids, text.length + len(ids), pages, wanted))
+        for (generation, text, ids, prompt), logits_tv in zip(work, self.model.step(parts), strict=True):
+            generation.read(text, logits_tv, ids)
+            generation.attained += len(ids) * prompt
             self.prompt_tokens += len(ids) * prompt
         self.steps += 1
 
-    def _chosen(self, runs: list[Run]) -> list[tuple[Run, Delta | Exception]]:
-        """The next tokens; those that are only the largest logit in one go."""
-        plain = [run for run in runs if run.chooser.plain and len(run.sequences) == 1]
-        likeliest = torch.stack([run.logit_v for run in plain]).argmax(-1).tolist() if plain else []  # type: ignore[misc]
-        tokens = dict(zip(map(id, plain), likeliest, strict=True))
-        deltas = [(run, _delta_of(run, tokens.get(id(run)))) for run in runs]
-        self.completion_tokens += len(runs)
-        return [(run, delta) for run, delta in deltas if delta is not None]
+    def _choose_tokens(self, ready: list[Generation]) -> list[Result]:
+        """The next tokens; those that are only the largest logit in one go. A failure is one answer's alone."""
+        plain = [one for one in ready if one.sampler.plain and len(one.texts) == 1]
+        largest = torch.stack([one.logits[0] for one in plain]).argmax(-1).tolist() if plain else []  # type: ignore[misc]
+        ids = dict(zip(plain, largest, strict=True))
+        results: list[Result] = []
+        for one in ready:
+            try:
+                results.append((one, one.choose(ids.get(one))))
+            except Exception as failure:
+                results.append((one, failure))
+        self.completion_tokens += len(ready)
+        return results
 
     def _account(self, seconds: float, work: list[Work]) -> None:
-        """What prompts took beyond a plain step is paid back by plain steps."""
+        """What prompts took is paid back by steps without prompts."""
         if any(part.prompt for part in work):
             waited = not all(part.prompt for part in work)
             self._debt += PAID_BACK * (seconds - self._plain) if waited else 0.0
             return
         self._debt = max(0.0, self._debt - seconds)
         self._plain = seconds if not self._plain else 0.9 * self._plain + 0.1 * seconds
-
-
-def _delta_of(run: Run, token: int | None) -> Delta | Exception | None:
-    """The next delta of an answer; a failure is this answer's alone."""
-    try:
-        return run.choose(token)
-    except Exception as failure:
-        return failure

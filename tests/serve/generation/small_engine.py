@@ -4,9 +4,12 @@ import asyncio
 import random
 
 from ropewalk.serve.generation.engine import Engine
-from ropewalk.serve.generation.model.served_extension import served_extensions
-from ropewalk.serve.generation.model.served_model import ServedModel
+from ropewalk.serve.generation.model import ServedModel, served_extensions
 from ropewalk.serve.generation.request import Sampling
+
+from hf.models import tiny
+from serve.conftest import START
+from serve.fake_engine import TEMPLATE, tokenizer
 
 LINES = {
     "yarn": "yarn",
@@ -50,22 +53,34 @@ def run(host, scenario, **options):
         model.close()
 
 
+def real_engine():
+    """A started engine on a small model of random weights, with the tokenizer of Ropewalk's own model."""
+    host = tiny("llama", vocab_size=2048, max_position_embeddings=512)
+    lines = {START: START, "yarn:factor=4": "yarn:factor=4", "streaming": "streaming:window=252,n_sink=4"}
+    model = ServedModel(host, served_extensions(host, lines, target_len=2048), size=64, limit=2**27)
+    engine = Engine(model, tokenizer(TEMPLATE), name="default", max_waiting=1000)
+    engine.start()
+    return engine
+
+
 async def answer(engine, request):
     tokens, text = [], ""
-    async for delta in engine.ask(request):
-        tokens += delta.tokens
-        text += delta.text
-    return tokens, text, delta.finish_reason, delta.usage
+    generation = engine.generate(request)
+    async for token in generation:
+        tokens += [token] if token.id is not None else []
+        text += token.text
+    return tokens, text, token.finish_reason, generation.usage
 
 
 async def ending(one):
-    async for delta in one:
-        reason = delta.finish_reason
+    async for token in one:
+        reason = token.finish_reason
     return reason
 
 
 def held(engine):
-    return sum(space.held for space in engine._spaces.values())
+    pool = engine._model.pool
+    return pool.count - len(pool.free)
 
 
 def greedy(count, **more):

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from ropewalk.serve.generation.model.packed_linear import packed_linears
+from ropewalk.serve.generation.packed_linear import packed_linears
 
 BF16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 DTYPES = [torch.float32, torch.bfloat16] if BF16 else [torch.float32]  # what this CPU packs
@@ -109,7 +109,7 @@ def test_a_row_is_rounded_alike_among_any_others(dtype, width, inner, counts, bi
 
 THREADS = """
 import os, torch
-from ropewalk.serve.generation.model.worker_threads import release_workers
+from ropewalk.serve.generation.engine import release_workers
 torch.set_num_threads(4)
 torch.rand(2000, 2000).add_(1)
 before = len(os.listdir("/proc/self/task"))

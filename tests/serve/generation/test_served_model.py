@@ -8,9 +8,7 @@ import torch
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.serve.generation.memory.page_space import PageSpace
-from ropewalk.serve.generation.model.served_extension import served_extensions
-from ropewalk.serve.generation.model.served_model import Part, ServedModel
+from ropewalk.serve.generation.model import Part, ServedModel, served_extensions
 
 from hf.architectures import small
 from hf.models import tiny
@@ -34,8 +32,7 @@ SIZE, LENGTH = 16, 90
 
 def read(model, name, ids, chunks):
     """The logits of a text that is read in chunks."""
-    space = PageSpace(model.pool, model.extensions[name].lanes)
-    table = torch.tensor([space.take() for _ in range(-(-len(ids) // SIZE))], dtype=torch.int32)
+    table = torch.tensor([model.pool.take() for _ in range(-(-len(ids) // SIZE))], dtype=torch.int32)
     done, out = 0, []
     for chunk in chunks:
         part = Part(name, ids[done : done + chunk], done + chunk, table, slice(None))
@@ -69,15 +66,14 @@ def test_logits_are_those_of_the_extended_model(kind):
 def test_a_part_is_bit_for_bit_the_same_among_any_others(packs, monkeypatch):
     """Also where linear layers are not packed: on a GPU, or in a model that reads its weights itself."""
     if not packs:
-        monkeypatch.setattr("ropewalk.serve.generation.model.served_model.packed_linears", lambda *_: ExitStack())
+        monkeypatch.setattr("ropewalk.serve.generation.model.packed_linears", lambda *_: ExitStack())
     host = tiny("llama")
     model = ServedModel(host, served_extensions(host, LINES, target_len=128), size=SIZE, limit=2**24)
     draw = torch.Generator().manual_seed(1)
-    spaces = {name: PageSpace(model.pool, served.lanes) for name, served in model.extensions.items()}
 
     def part(name, length, new):
         ids = torch.randint(3, 101, (new,), generator=draw).tolist()
-        table = torch.tensor([spaces[name].take() for _ in range(-(-length // SIZE))], dtype=torch.int32)
+        table = torch.tensor([model.pool.take() for _ in range(-(-length // SIZE))], dtype=torch.int32)
         return Part(name, ids, length, table, slice(None))
 
     parts = [part(name, new + before, new) for name in LINES for new, before in ((1, 0), (20, 0), (1, 0), (5, 0))]
@@ -137,8 +133,8 @@ def test_dynamic_schedules_give_the_logits_of_the_base_model_within_the_trained_
 def test_the_longest_text_that_an_extension_carries(line, carried):
     """By hand: self_extend shows token L - 1 the first key at the distance (L - 1) // 4 + 8 - 8 // 4, at most 31."""
     served = served_extensions(tiny("llama"), {"x": line}, target_len=128)
-    assert served["bare"].carried == 32
-    assert served["x"].carried == carried
+    assert served["bare"].max_len == 32
+    assert served["x"].max_len == carried
 
 
 def test_a_model_saved_under_an_extension_is_served_under_it(tmp_path):

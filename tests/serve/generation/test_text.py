@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 from transformers import AutoTokenizer
 
 from ropewalk.models import DEFAULT
-from ropewalk.serve.generation.text import TextWriter
+from ropewalk.serve.generation.generation import TextWriter
 
 TOKENIZER = AutoTokenizer.from_pretrained(DEFAULT)
 

@@ -11,7 +11,7 @@ from ropewalk.models import DEFAULT, NAME
 from ropewalk.trained_to import stated
 
 if TYPE_CHECKING:
-    from ropewalk.serve.api.service import Loaded
+    from ropewalk.serve.service import ServedModels
 
 SAVED = "saved"  # the name of the extension that a model was saved under
 PAGE = 64  # tokens of a page
@@ -29,14 +29,13 @@ class Serving(NamedTuple):
     cache_bytes: int
 
 
-def load(wanted: Serving) -> Loaded:
+def load(wanted: Serving) -> ServedModels:
     """The engine, started."""
     from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.handle import handle_of
-    from ropewalk.serve.api.service import Loaded
     from ropewalk.serve.generation.engine import Engine
-    from ropewalk.serve.generation.model.served_extension import served_extensions
-    from ropewalk.serve.generation.model.served_model import ServedModel
+    from ropewalk.serve.generation.model import ServedModel, served_extensions
+    from ropewalk.serve.service import ServedModels
 
     lines: dict[str, Any] = {line: line for line in [wanted.start, *wanted.lines] if line not in ("", BARE)}
     for line in lines:
@@ -57,7 +56,7 @@ def load(wanted: Serving) -> Loaded:
         max_waiting=wanted.max_waiting,
     )
     engine.start()
-    return Loaded(engine, start, target_len)
+    return ServedModels(engine, start, target_len)
 
 
 def name_of(model: str) -> str:

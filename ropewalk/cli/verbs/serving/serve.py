@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import os
@@ -22,8 +23,7 @@ from ropewalk.models import DEFAULT, NAME, path_of
 from ropewalk.placement import wanted_placement
 
 if TYPE_CHECKING:
-    from ropewalk.serve.api.server import Address
-    from ropewalk.serve.api.service import Loaded
+    from ropewalk.serve.service import ServedModels
 
 START = "rerope+log_n"  # of the model that comes with Ropewalk
 MESSAGE = "ropewalk: stopped\n"
@@ -113,8 +113,8 @@ def _run(
     verbose: bool,
 ) -> None:
     try:
-        from ropewalk.serve.api.server import HttpServer, bound
-        from ropewalk.serve.api.service import ApiSettings
+        from ropewalk.serve.server import HttpServer, bind
+        from ropewalk.serve.service import ApiSettings
     except ModuleNotFoundError as missing:
         raise not_installed(missing) from missing
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -122,16 +122,16 @@ def _run(
     names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not key else ()
     settings = ApiSettings(api_key=key or None, allow_origins=tuple(origins), hosts=names)
     loaded = partial(copy_context().run, load, wanted)  # the options of all verbs, in the thread that loads
-    server = HttpServer(settings, bound(host, port), loaded, drain=drain, ready=_announce)
-    server.run()
+    server = HttpServer(settings, bind(host, port), loaded, drain=drain, ready=_announce)
+    asyncio.run(server.serve())
     if server.loads:  # its thread may be inside an import, which nothing can interrupt
         sys.stderr.write(MESSAGE if server.interrupted else "")
         sys.stderr.flush()
         os._exit(STOPPED if server.interrupted else 0)
 
 
-def _announce(loaded: Loaded, address: Address) -> None:
-    print(f"Ropewalk serves {loaded.engine.name} ({loaded.start}) on {address.url}", flush=True)
+def _announce(models: ServedModels, url: str) -> None:
+    print(f"Ropewalk serves {models.engine.name} ({models.start}) on {url}", flush=True)
 
 
 def is_loopback(host: str) -> bool:

@@ -19,7 +19,7 @@ from ropewalk.cli.verbs.serving.serve import byte_size, is_loopback
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import separated
 from ropewalk.models import DEFAULT
-from ropewalk.serve.api.server import bound
+from ropewalk.serve.server import bind
 
 from real_server import Server
 
@@ -54,7 +54,7 @@ def test_what_is_refused(arguments, message, capsys, monkeypatch):
 
 
 def test_without_the_packages_the_way_to_them_is_named(capsys, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("ropewalk.serve.api", "uvicorn", "fastapi"))]:
+    for name in [name for name in sys.modules if name.startswith(("ropewalk.serve.server", "uvicorn", "fastapi"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["serve", "--port", "0"]) == 2
@@ -149,12 +149,6 @@ def test_a_session_goes_on_and_forgets(client):
     assert client.delete("/sessions/chat", cast_to=object)["deleted"]
 
 
-def test_a_cached_beginning_is_reported(client):
-    asked = {"model": "default@yarn:factor=4", "prompt": [9] * 600, "max_tokens": 1}
-    client.completions.create(**asked)
-    assert client.completions.create(**asked).usage.prompt_tokens_details.cached_tokens == 512
-
-
 def test_contexts_answer_together(client):
     extra = {"contexts": ["The code is 7. ", "The sky is blue. "], "decoding": "mean_pooling"}
     done = client.completions.create(
@@ -238,7 +232,7 @@ def test_a_signal_lets_answers_finish_and_ends_with_status_0():
     ("number", "expected"), [(signal.SIGTERM, (0, "", "")), (signal.SIGINT, (130, "", "ropewalk: stopped\n"))]
 )
 def test_a_signal_ends_it_while_it_loads(number, expected):
-    with bound("127.0.0.1", 0) as free:
+    with bind("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     one = Server("--port", str(port))
     while health(port) is None:
@@ -273,7 +267,7 @@ def test_a_server_that_has_started_again_says_that_a_session_is_not_there(tmp_pa
     for number in (signal.SIGKILL, signal.SIGTERM):
         one = Server(*line).ready()
         with openai.OpenAI(base_url=f"{one.url}/v1", api_key="none", max_retries=0) as client:
-            with pytest.raises(openai.NotFoundError, match="sessions end with their server; begin it with new_session"):
+            with pytest.raises(openai.NotFoundError, match="ended with its server; begin it with new_session"):
                 say(client, "What is my dog called?")
             first = say(client, "My dog is called Rex.", new_session=True)
             second = say(client, "What is my dog called?")

@@ -1,1 +1,0 @@
-"""What every request passes before its route: counting, the API key, the name of the host."""

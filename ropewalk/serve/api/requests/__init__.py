@@ -1,1 +1,0 @@
-"""What clients send: bodies read within bounds, fields checked one by one, texts made tokens."""

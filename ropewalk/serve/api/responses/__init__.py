@@ -1,1 +1,0 @@
-"""What clients get: answers in OpenAI's shape, streamed or whole, and errors."""

@@ -1,1 +1,0 @@
-"""The memory of keys and values: pages, and who holds them."""

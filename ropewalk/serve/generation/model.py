@@ -1,0 +1,281 @@
+"""One set of weights under several extensions at once: a step computes the tokens of many requests in one pass.
+
+All tokens of a step lie in one row. What a model computes for each token by itself runs on the row as it is. Attention
+takes it apart: each request's tokens see that request's pages, under its own extension. A row is padded to a multiple
+of 16 tokens: with fewer, a matrix product may round differently, and an answer would depend on its neighbours.
+
+Legend: t token of the step, h query head, g key head, d head dimension, o output row, v word.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
+from itertools import accumulate, groupby
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+from ropewalk.attention.layout.retention import Retention
+from ropewalk.attention.paged import PagedBatch, PagedLayer
+from ropewalk.attention.paged.stages import PageStages
+from ropewalk.attention.problem import layer_terms
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import BARE
+from ropewalk.hf.attach.extend import planned
+from ropewalk.hf.attach.handle import ATTENTION, handle_of
+from ropewalk.hf.attach.modes import Modes, attending_configs
+from ropewalk.hf.probe.attention_arguments import OWN_MASK
+from ropewalk.hf.probe.probe import attention_named, device_of
+from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.runtime.hooks import identity_rotation
+from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, before_rotation
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.reach.signature import furthest
+from ropewalk.scoped import scoped
+from ropewalk.serve.generation.packed_linear import packed_linears
+from ropewalk.serve.generation.pages import PagePool
+
+NAME = "ropewalk_serve"  # of our attention function in transformers' registry
+MULTIPLE = 16  # of tokens in a pass: from there on every row of a matrix product is rounded alike
+SHORT_TEXT = 16  # tokens of a short text
+ELSEWHERE = "use rw.extend and model.generate, or export it for another engine"
+LONGER_THAN_ANY = 2**40  # tokens: longer than any text
+_DEPTH = "_ropewalk_depth"  # of an attention module: its number
+
+
+class ServedExtension:
+    """The layers of the model under one extension, and what they need of pages."""
+
+    def __init__(self, extension: Extension, layers: Sequence[ExtendedLayer]) -> None:
+        self.extension, self.layers = extension, layers
+        self.facts: Facts = layers[0].facts
+        self.paged = _paged_layers(layers)
+        self.lanes = max(layer.lanes for layer in self.paged)
+        self.retention = Retention()
+        for layer in self.paged:
+            self.retention |= layer.retention
+        lengths = [_max_len(layer) for layer in layers]
+        self.max_len = min((length for length in lengths if length is not None), default=None)
+
+
+def served_extensions(
+    host: PreTrainedModel,
+    lines: Mapping[str, str | Extension],
+    *,
+    target_len: int | None = None,
+    trained_len: int | None = None,
+) -> dict[str, ServedExtension]:
+    """The extensions of a model by name, the base model among them.
+
+    A model that was saved under an extension loses it here, and has it again under the name that `lines` give it.
+    """
+    served: dict[str, ServedExtension] = {}
+    handle = handle_of(host)
+    if handle is not None:
+        saved = ServedExtension(handle.extension, handle.layers)  # before its learned numbers are removed
+        served = {name: saved for name, line in lines.items() if line == handle.extension}
+        handle.remove()
+    for name, line in {BARE: Extension(), **lines}.items():
+        if name not in served:
+            plan = planned(host, line, target_len=None if name == BARE else target_len, trained_len=trained_len)
+            if name == BARE:
+                Modes(host, plan.base).require(ATTENTION)
+            served[name] = ServedExtension(plan.extension, plan.layers)
+    return served
+
+
+def _paged_layers(layers: Sequence[ExtendedLayer]) -> list[PagedLayer]:
+    """One per layer; equal layers without learned numbers share one, and with it what a step computes once."""
+    shared: dict[Any, PagedLayer] = {}
+    paged = []
+    for layer in layers:
+        key = layer.extension, layer.facts, layer.depth if layer.weights else -1
+        if key not in shared:
+            weights = {name: {part: x.detach() for part, x in group.items()} for name, group in layer.weights.items()}
+            shared[key] = PagedLayer(layer_terms(layer.extension, layer.facts, None, weights))
+        paged.append(shared[key])
+    return paged
+
+
+def _max_len(layer: ExtendedLayer) -> int | None:
+    """The longest text in which every effective distance is one that the schedule carries; None without a limit."""
+    theta, reach = layer.extension.theta, layer.extension.spans
+    familiar = layer.facts.trained_len * theta.stretch
+    if math.isinf(familiar) or not layer.probed.rotating or furthest(reach, LONGER_THAN_ANY) < familiar:
+        return None
+    low, high = 1, LONGER_THAN_ANY
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if furthest(reach, middle - 1) < familiar else (low, middle)
+    return low
+
+
+class Part(NamedTuple):
+    """The new tokens of one request in a step."""
+
+    extension: str
+    ids: Sequence[int]
+    length: int  # tokens of the request with the new ones
+    pages: Tensor  # [places]: the page of every `size` tokens
+    wanted: slice = slice(-1, None)  # the new tokens whose logits are returned
+
+
+class Group(NamedTuple):
+    """The requests of a step under one extension: their tokens lie next to each other."""
+
+    served: ServedExtension
+    tokens: slice
+    batch: PagedBatch
+    pages: Sequence[Tensor]  # of each layer
+    stages: Sequence[PageStages | None]
+
+
+STEP: ContextVar[Sequence[Group]] = ContextVar("step")
+
+
+class ServedModel:
+    """A model whose attention reads pages. `close` restores it."""
+
+    def __init__(
+        self, host: PreTrainedModel, extensions: Mapping[str, ServedExtension], *, size: int, limit: int
+    ) -> None:
+        self.host, self.extensions, self.size = host, extensions, size
+        vocabulary: Any = host.get_input_embeddings().weight
+        self.words = len(vocabulary)
+        layers = [layer.probed for layer in next(iter(extensions.values())).layers]
+        _require_only_attention(host, layers)
+        shapes = [(layer.groups, layer.head_dim) for layer in layers]
+        lanes = max(served.lanes for served in extensions.values())
+        self.device = device_of(host)
+        self.pool = PagePool(shapes, lanes, size=size, limit=limit, dtype=host.dtype, device=self.device)
+        self._pages: dict[str, list[Tensor]] = {}  # of each extension, layer by layer, in the lanes that it needs
+        self._stages: dict[str, list[PageStages | None]] = {}
+        for name, served in extensions.items():
+            pages = zip(self.pool.buffers, served.paged, strict=True)
+            self._pages[name] = [buffer[:, :, : layer.lanes] for buffer, layer in pages]
+            self._stages[name] = [PageStages(self.pool.count) if layer.has_stages else None for layer in served.paged]
+        self._keeps = "logits_to_keep" in inspect.signature(host.forward).parameters
+        self._undo = ExitStack()
+        short = torch.arange(SHORT_TEXT, device=self.device)[None]
+        self._undo.enter_context(packed_linears(host, lambda: host(input_ids=short, use_cache=False).logits))
+        self._undo.enter_context(self._attach(layers))
+
+    def close(self) -> None:
+        """Restore the model."""
+        self._undo.close()
+
+    @torch.inference_mode()
+    def step(self, parts: Sequence[Part]) -> list[Tensor]:
+        """Store the new tokens of all parts; the logits that each part wants, [wanted, words]."""
+        order = sorted(range(len(parts)), key=lambda n: parts[n].extension)
+        chosen = [parts[n] for n in order]
+        ids = [token for part in chosen for token in part.ids]
+        numbers = [n for part in chosen for n in range(part.length - len(part.ids), part.length)]
+        wanted = [range(len(part.ids))[part.wanted] for part in chosen]
+        starts = [0, *accumulate(len(part.ids) for part in chosen)]
+        rows = [start + n for start, some in zip(starts, wanted, strict=False) for n in some]
+        ids_t, number_t, row_o = (_padded(x, self.device) for x in (ids, numbers, rows))
+        inputs = {"input_ids": ids_t[None], "position_ids": number_t[None], "use_cache": False}
+        with scoped(STEP, self._groups(chosen, starts)):
+            if self._keeps:
+                logits_ov = self.host(**inputs, logits_to_keep=row_o).logits[0]
+            else:
+                logits_ov = self.host(**inputs).logits[0, row_o]
+        split = torch.split(logits_ov[: len(rows)], [len(some) for some in wanted])
+        by_part = dict(zip(order, split, strict=True))
+        return [by_part[n] for n in range(len(parts))]
+
+    def _groups(self, parts: Sequence[Part], starts: Sequence[int]) -> list[Group]:
+        """The parts of each extension, which lie next to each other."""
+        groups, end = [], 0
+        for name, some in groupby(parts, key=lambda part: part.extension):
+            batch = _batch(members := list(some), self.size, self.device)
+            first, end = end, end + len(members)
+            tokens = slice(starts[first], starts[end])
+            groups.append(Group(self.extensions[name], tokens, batch, self._pages[name], self._stages[name]))
+        return groups
+
+    def _attach(self, layers: Sequence[ProbedLayer]) -> ExitStack:
+        with ExitStack() as undo:
+            configs = attending_configs(self.host, layers)
+            undo.enter_context(attention_named(self.host, NAME, attention, _no_mask, configs))
+            for depth, layer in enumerate(layers):
+                layer.module.__dict__[_DEPTH] = depth
+                undo.callback(layer.module.__dict__.pop, _DEPTH)
+            for rotary in {layer.rotary for layer in layers if layer.rotary}:
+                undo.callback(rotary.register_forward_hook(identity_rotation, with_kwargs=True).remove)
+            return undo.pop_all()
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def attention(
+    module: Any, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, attention_mask: Any = None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """The function that transformers calls instead of its own attention."""
+    depth, groups = module.__dict__[_DEPTH], STEP.get()
+    out_thd = q_bhid.new_zeros(q_bhid.shape[2], q_bhid.shape[1], v_bgjd.shape[3])
+    for group in groups:
+        layer, pages = group.served.layers[depth], group.pages[depth]
+        q, k, v = (x[:, :, group.tokens] for x in (q_bhid, k_bgjd, v_bgjd))
+        q, k = before_rotation(q, k, layer)
+        if (listener := LISTENER.get()) is not None:
+            listener(layer, q, k, None)
+        inputs = (_flat(x, pages.shape[-1]) for x in (q, k, v))
+        out = group.served.paged[depth].read(pages, *inputs, group.batch, group.stages[depth])
+        out_thd[group.tokens] = out[..., : v_bgjd.shape[3]]
+    return out_thd[None], None
+
+
+def _flat(x_bhtd: Tensor, width: int) -> Tensor:
+    """[tokens, heads, width]: values may be narrower than the pages."""
+    x_thd = x_bhtd[0].transpose(0, 1)
+    missing = width - x_thd.shape[-1]
+    return pad(x_thd, (0, missing)) if missing else x_thd
+
+
+def _no_mask(**_: Any) -> None:
+    """Pages hold one request each, and the reach says what a token sees."""
+
+
+def _require_only_attention(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> None:
+    """Refuse models that remember a text elsewhere than in the keys of each layer's own attention."""
+    masking = next((depth for depth, layer in enumerate(layers) if layer.own_mask), None)
+    if masking is not None:
+        remedy = "use rw.extend and model.generate, or a static schedule in another engine"
+        raise DoesNotFit.because("model", f"layer {masking} {OWN_MASK}, which pages do not carry", remedy=remedy)
+    places = [layer.cached for layer in layers]
+    slots = sorted(place.slot for place in places if place)
+    shared = any(place and place.slot != place.source for place in places)
+    wide, repeated = (any(layer.value_dim > layer.head_dim for layer in layers), any(layer.slots for layer in layers))
+    for wrong, why in (
+        (wide, "has values wider than its keys, and pages are as wide as keys"),
+        (repeated, "attends several times in one forward, and pages hold one layer's keys once"),
+        (shared or slots != list(range(len(layers))), "has layers without keys of their own, which pages cannot hold"),
+    ):
+        if wrong:
+            raise DoesNotFit.because("model", f"{type(host).__name__} {why}", remedy=ELSEWHERE)
+
+
+def _batch(parts: Sequence[Part], size: int, device: torch.device) -> PagedBatch:
+    slots = []  # where each new token is stored: page * size + offset
+    for part in parts:
+        first = part.length - len(part.ids)
+        pages = part.pages[first // size :].tolist()
+        slots += [pages[n // size - first // size] * size + n % size for n in range(first, part.length)]
+    starts, lengths = [0, *accumulate(len(part.ids) for part in parts)], [part.length for part in parts]
+    table_rp = pad_sequence([part.pages for part in parts], batch_first=True)
+    return PagedBatch(starts, lengths, table_rp.to(device), torch.tensor(slots, device=device), size=size)
+
+
+def _padded(numbers: list[int], device: torch.device) -> Tensor:
+    missing = -len(numbers) % MULTIPLE
+    return torch.tensor(numbers + [0] * missing, device=device)

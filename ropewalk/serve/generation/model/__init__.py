@@ -1,1 +1,0 @@
-"""A model that serves several extensions at once, over pages of keys and values."""

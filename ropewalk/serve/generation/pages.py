@@ -1,0 +1,169 @@
+"""The memory of keys and values: pages, and the texts that hold them.
+
+A page holds `size` tokens of every layer, in as many lanes as the most demanding extension needs (a lane is one copy of
+the keys, or the values). So all extensions share one memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import mmap
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ropewalk.attention.layout.retention import Retention
+from ropewalk.errors import DoesNotFit
+
+CHUNK = 256  # tokens that are read at once, at most
+DEEP = 4096  # tokens before a chunk from which it is half as long, and so on
+SMALLEST_CHUNK = 64
+NO_PAGE = -1  # forgotten, or not read yet
+SPARE_PLACES = 64  # places by which a page table grows
+
+
+class PagePool:
+    """All pages, in one buffer per layer: [pages, key heads, lanes, size, head size]."""
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, int]],  # of each layer: key heads and their size
+        lanes: int,
+        *,
+        size: int,
+        limit: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.size = size
+        self.page_bytes = lanes * size * sum(heads * dim for heads, dim in shapes) * dtype.itemsize
+        self.count = limit // self.page_bytes
+        if self.count < 1:
+            rule = f"at least {self.page_bytes / 2**20:.3g} MiB, one page"
+            raise DoesNotFit("cache_memory", rule, f"{limit / 2**20:.3g} MiB")
+        self.buffers = [_blank((self.count, heads, lanes, size, dim), dtype, device) for heads, dim in shapes]
+        self.free = list(range(self.count - 1, -1, -1))
+        self._holders = [0] * self.count
+
+    def take(self) -> int:
+        """A blank page with one holder."""
+        if not self.free:
+            raise DoesNotFit.because("cache_memory", "no page is left", remedy="try again, or raise --cache-memory")
+        page = self.free.pop()
+        self._holders[page] = 1
+        return page
+
+    def hold(self, page: int) -> None:
+        """One more holder of a page."""
+        self._holders[page] += 1
+
+    def release(self, page: int) -> None:
+        """One holder less. The page is free once nobody holds it."""
+        self._holders[page] -= 1
+        if not self._holders[page]:
+            self.free.append(page)
+
+
+class PagedText:
+    """The tokens of one text, read and unread, and the pages that hold what was read.
+
+    A text is read in chunks whose borders depend on the position alone, so what it computes does not depend on its
+    neighbours: `CHUNK` tokens, and fewer where much text is before them, so that no chunk takes long.
+    """
+
+    def __init__(self, pool: PagePool, retention: Retention, ids: Sequence[int] = ()) -> None:
+        self.pool, self.size = pool, pool.size
+        self.first, self.last = retention  # tokens that stay visible: the first ones, and the last ones or None for all
+        self.unread = list(ids)
+        self.length = 0  # tokens read
+        self.held = 0  # pages
+        self._table = torch.full((SPARE_PLACES,), NO_PAGE, dtype=torch.int32)
+        self._kept_from = 0  # the first place that may hold a page, beside those of the first tokens
+        self._lent: frozenset[int] = frozenset()  # pages that the text before this turn holds as well
+
+    @property
+    def total(self) -> int:
+        """Its tokens, read and unread."""
+        return self.length + len(self.unread)
+
+    @property
+    def forgotten(self) -> int:
+        """How many tokens no later token can see."""
+        return 0 if self.last is None else max(0, self.length - self.first - self.last)
+
+    def turn(self) -> PagedText:
+        """A copy that continues this text, while this one stays as it is. New tokens go into pages of its own, or
+        behind what this text has in its last page."""
+        turn = copy.copy(self)
+        turn.unread, turn._table = list(self.unread), self._table.clone()
+        turn._lent = frozenset(self._table[self._table != NO_PAGE].tolist())
+        for page in turn._lent:
+            self.pool.hold(page)
+        return turn
+
+    def replace(self, before: PagedText) -> None:
+        """Take the place of the text before this turn."""
+        before.close()
+        self._lent = frozenset()
+
+    def chunk(self) -> list[int]:
+        """The next tokens to read."""
+        halvings = (self.length // DEEP).bit_length()
+        size = max(CHUNK >> halvings, SMALLEST_CHUNK, self.size)
+        return self.unread[: size - self.length % size]
+
+    def make_room(self, count: int) -> Tensor:
+        """Take pages for so many more tokens; the page of every place with them."""
+        end = self._places(self.length + count)
+        if end > len(self._table):
+            more = torch.full((end - len(self._table) + SPARE_PLACES,), NO_PAGE, dtype=torch.int32)
+            self._table = torch.cat([self._table, more])
+        for place in range(self._places(self.length), end):
+            self._table[place] = self.pool.take()
+            self.held += 1
+        return self._table[:end]
+
+    def advance(self, count: int) -> None:
+        """So many of the unread tokens were read. Release the pages that no later token can see."""
+        self.unread = self.unread[count:]
+        self.length += count
+        if self.last is not None:
+            end = (self.length - self.last) // self.size
+            for place in range(max(self._places(self.first), self._kept_from), end):
+                if self._table[place] != NO_PAGE:
+                    self._release(place)
+            self._kept_from = max(end, self._kept_from)
+
+    def pages_needed(self, length: int) -> int:
+        """How many more pages it takes, at most, until the text has so many tokens. Lent pages make no room."""
+        places = self._places(length) - self._places(self.length)
+        if self.last is not None:
+            unshared = self.held - len(self._lent.intersection(self._table.tolist()) if self._lent else ())
+            places = min(places, self._places(self.first) + self._places(self.last + CHUNK) + 1 - unshared)
+        return max(0, places)
+
+    def close(self) -> None:
+        """Release all pages."""
+        for place in (self._table != NO_PAGE).nonzero().flatten().tolist():
+            self._release(place)
+
+    def _places(self, tokens: int) -> int:
+        return -(-tokens // self.size)
+
+    def _release(self, place: int) -> None:
+        self.pool.release(int(self._table[place]))
+        self._table[place] = NO_PAGE
+        self.held -= 1
+
+
+def _blank(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros. On a CPU the system finds memory only when a page is first written.
+
+    numpy's zeros would ask for huge pages, which take the system eight times as long to find.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)

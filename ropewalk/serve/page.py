@@ -1,0 +1,95 @@
+"""The page, under a policy that allows nothing but what is in it, and what it shows of a pasted text."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import re
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from ropewalk.errors import InvalidValue
+from ropewalk.page import html
+from ropewalk.serve.body import unless_gone
+from ropewalk.serve.requests import accept
+from ropewalk.serve.routes import body_of, reply, text_of
+from ropewalk.serve.service import models_of
+
+router = APIRouter()
+BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
+MOST_LOSSES, MOST_ATTENTION, MOST_MODELS = 32_768, 512, 8  # tokens, tokens, models
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The page that draws methods, and compares them on this server's model."""
+    text, policy = _page()
+    headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
+    return Response(text, media_type="text/html", headers=headers)
+
+
+@cache
+def _page() -> tuple[str, str]:
+    text = html()
+    return text, policy_of(text)
+
+
+def policy_of(text: str) -> str:
+    """What a page may do: run its scripts and styles, draw, and call the server that it came from."""
+    allowed: dict[str, list[str]] = {"script": [], "style": []}
+    for kind, content in BLOCK.findall(text):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        allowed[kind.lower()].append(f"'sha256-{digest}'")
+    scripts, styles = (" ".join(allowed[kind]) or "'none'" for kind in ("script", "style"))
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+@router.post("/api/losses")
+async def losses(request: Request) -> Response:
+    """The loss of every token of a text under several models; the first has none."""
+    served = models_of(request)
+    fields = accept(await body_of(request), ["text", "models"])
+    names = fields.get("models")
+    if not isinstance(names, list) or not 1 <= len(names) <= MOST_MODELS or set(map(type, names)) != {str}:
+        raise InvalidValue("models", f"a list of 1 to {MOST_MODELS} names of models", names)
+    models = {name: served.find(name) for name in names}
+    ids = await _read_text(request, fields)
+    wanted = [served.engine.losses(model.extension, ids) for model in models.values()]
+    results = await unless_gone(asyncio.gather(*wanted), request.receive)
+    trained = next(iter(models.values())).served.facts.trained_len
+    tokens = await served.tokenizer.run(8 * len(ids), served.tokenizer.strings, ids)
+    return reply({"tokens": tokens, "trained_len": trained, "losses": dict(zip(models, results, strict=True))})
+
+
+@router.post("/api/attention")
+async def attention(request: Request) -> Response:
+    """What one head attends to, a row for every token; of a longer text the last tokens alone are read."""
+    served = models_of(request)
+    fields = accept(await body_of(request), ["text", "model", "layer", "head"])
+    model = served.find(text_of(fields, "model") if "model" in fields else None)
+    layer = _number_of(fields, "layer", model.served.facts.layers)
+    head = _number_of(fields, "head", model.served.facts.heads)
+    ids = (await _read_text(request, fields))[-MOST_ATTENTION:]
+    weights = await unless_gone(served.engine.attention(model.extension, ids, layer, head), request.receive)
+    return reply({"tokens": served.tokenizer.strings(ids), "weights": weights})
+
+
+async def _read_text(request: Request, fields: dict[str, Any]) -> tuple[int, ...]:
+    encoding = models_of(request).tokenizer.encode(text_of(fields, "text"), most=MOST_LOSSES, field="text")
+    ids = await unless_gone(encoding, request.receive)
+    if not 2 <= len(ids) <= MOST_LOSSES:
+        raise InvalidValue("text", f"of 2 to {MOST_LOSSES:,} tokens", f"{len(ids):,} tokens")
+    return ids
+
+
+def _number_of(fields: dict[str, Any], field: str, count: int) -> int:
+    value = fields.get(field, 0)
+    if type(value) is not int or not 0 <= value < count:
+        raise InvalidValue(field, f"a whole number from 0 to {count - 1}", value)
+    return value
