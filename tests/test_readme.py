@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from ropewalk import __version__, parse
+from ropewalk import Conflict, __version__, extend, parse
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import app
+from ropewalk.models import DEFAULT
 
 ROOT = Path(__file__).resolve().parents[1]
 README, CHINESE = ((ROOT / name).read_text() for name in ("README.md", "README.zh.md"))
@@ -40,6 +41,16 @@ def test_the_snippets_print_what_follows_them():
         with contextlib.redirect_stdout(out):
             exec(compile(snippet, "README.md", "exec"), names)
         assert out.getvalue() == expected
+
+
+def test_the_first_lines_extend_a_model():
+    """That which comes with Ropewalk, in place of one from the hub; a second extension would be refused."""
+    (text,) = [text for kind, text in BLOCKS if kind == "py"]
+    real, names = "HuggingFaceTB/SmolLM2-135M-Instruct", {}
+    assert real in text
+    exec(compile(text.replace(real, str(DEFAULT)), "README.md", "exec"), names)
+    with pytest.raises(Conflict):
+        extend(names["model"], "yarn", target_len=4096)
 
 
 def test_the_first_result_comes_early():
@@ -86,8 +97,8 @@ def test_make_targets_exist():
 
 def test_the_chinese_page_shows_the_same():
     assert BLOCK.findall(CHINESE) == BLOCKS
-    figures = [line for line in README.splitlines() if line.startswith("| `") and "MiB" in line]
-    assert len(figures) == 5
+    figures = [line for line in README.splitlines() if line.startswith("| `") and "%" in line]
+    assert len(figures) == 6
     assert [line for line in CHINESE.splitlines() if line in figures] == figures
     links = {target for target in re.findall(r"\]\((?!http)([^)#]+)", README) if "README" not in target}
     assert links <= set(re.findall(r"\]\((?!http)([^)#]+)", CHINESE))

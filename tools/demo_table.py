@@ -1,4 +1,4 @@
-"""The table of `make demo` on the front pages, from studies/results/demo/demo.json.
+"""The table of `make demo` on the card of the model that comes with Ropewalk, from studies/results/demo/demo.json.
 
 python tools/demo_table.py FOLDER   collect what `make demo` wrote into FOLDER (ropewalk-report) into that file
 """
@@ -12,18 +12,8 @@ from typing import Any, NamedTuple
 
 PLACE = Path(__file__).resolve().parents[1] / "studies" / "results" / "demo" / "demo.json"
 BASE, ALONE = "bare", "alone"
-WORDS = {  # the table's head, the name of the base model, and of the base model on the last tokens alone
-    "README.md": (
-        "| extension | loss at 512 | 1,024 | 2,048 | far numbers found at 2,048 | passage copied | cache at 2,048 |",
-        "base model",
-        "base model, last 512 tokens alone",
-    ),
-    "README.zh.md": (
-        "| 扩展 | 512 处损失 | 1,024 | 2,048 | 2,048 处找到的远处数字 | 复述的段落 | 2,048 处缓存 |",
-        "基础模型",
-        "基础模型，仅最后 512 个 token",
-    ),
-}
+ALONE_WORDS = "base model, last 512 tokens alone"
+HEAD = "| extension | loss at 512 | 1,024 | 2,048 | far numbers found at 2,048 | passage copied | cache at 2,048 |"
 Figures = Mapping[str, Any]
 
 
@@ -44,14 +34,13 @@ def demo_row(line: str, figures: Figures) -> DemoRow:
     return DemoRow(line, losses, found, copied, figures["cache_bytes"] / 2**20)
 
 
-def demo_table(name: str) -> str:
-    """The table of one front page, the lowest loss at the longest length first; the best loss and cache are bold."""
-    head, base, alone = WORDS[name]
+def demo_table() -> str:
+    """The table, the lowest loss at the longest length first; the best loss and cache are bold."""
     lines = json.loads(PLACE.read_text("utf-8"))["lines"]
     rows = sorted((demo_row(*line) for line in lines.items()), key=lambda row: round(row.losses[-1], 2))
     best, smallest = (min(values) for values in ([row.losses[-1] for row in rows], [row.cache for row in rows]))
-    names = {BASE: base, ALONE: alone}
-    return "\n".join([head, "|" + "---|" * 7, *(_cells(row, names, best, smallest) for row in rows)])
+    names = {BASE: "base model", ALONE: ALONE_WORDS}
+    return "\n".join([HEAD, "|" + "---|" * 7, *(_cells(row, names, best, smallest) for row in rows)])
 
 
 def _cells(row: DemoRow, names: Mapping[str, str], best: float, smallest: float) -> str:

@@ -8,8 +8,9 @@ docs/models.md takes minutes, and is written by tools/models.py (make sweep); te
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from card_table import card_table, passkeys_found, puzzles_solved
@@ -25,26 +26,24 @@ from real_page import draw_real, front_table, real_page
 from ropewalk.extension import presets
 from ropewalk.extension.slots import SLOTS
 from ropewalk.measure import tasks
-from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.docstrings import HOMES, page_of
 from ropewalk.methods.record import parameter_rows
 from ropewalk.methods.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[1]
 CARD = ROOT / "ropewalk" / "models" / "default" / "README.md"
-MEANINGS = {  # of the rows of the front pages' table; in English, where none is here, the folder's own docstring
-    "README.md": {"head": "| slot | folder | methods |", "presets": "papers and systems, as compositions"},
-    "README.zh.md": {
-        "head": "| 槽位 | 目录 | 方法 |",
-        "frequencies": "theta：每对维度转得多快",
-        "reach": "查询能看到哪些键，每个键看起来有多远",
-        "biases": "bias_h(距离)：因键的远近而加到 logit 上的值",
-        "scales": "scale(i)：一行查询的 logit 乘以多少",
-        "positions": "token 如何编号",
-        "decoding": "多个上下文的下一 token 分布如何合为一个",
-        "surgery": "改变权重：输入 state dict 和模型信息 (facts)，输出新的",
-        "presets": "论文与系统，即方法的组合",
-    },
+FRONT_PAGES = ("README.md", "README.zh.md")
+CHINESE = {  # what the rows of the table of methods mean
+    "frequencies": "theta：每对维度转得多快",
+    "reach": "查询能看到哪些键，每个键看起来有多远",
+    "biases": "bias_h(距离)：因键的远近而加到 logit 上的值",
+    "scales": "scale(i)：一行查询的 logit 乘以多少",
+    "positions": "token 如何编号",
+    "decoding": "多个上下文的下一 token 分布如何合为一个",
+    "surgery": "改变权重：输入 state dict 和模型信息 (facts)，输出新的",
+    "presets": "论文与系统，即方法的组合",
 }
+PAPER = re.compile(r"arXiv:([\d.]+\d)|kexue\.fm/(\d+)")
 
 
 def methods_page() -> str:
@@ -88,29 +87,50 @@ def _parameters(spec: type[Spec]) -> list[str]:
     return [table_of(("parameter", "default", "must be", "meaning"), rows)] if rows else []
 
 
-def methods_table(meanings: Mapping[str, str]) -> str:
-    """The table of a front page: one row per factor, with what the factor means."""
-    lines = [meanings["head"], "|---|---|---|"]
-    for slot, (family, methods, *_) in SLOTS.items():
-        meaning = meanings.get(slot) or (sys.modules[family.__module__].__doc__ or "").split(". ")[0]
-        names = ", ".join(f"`{method.name}`" for method in methods)
-        lines.append(f"| {meaning} | [{slot}/](ropewalk/methods/{slot}) | {names} |")
-    names = ", ".join(f"`{preset.__name__}`" for preset in presets.ALL)
-    lines.append(f"| {meanings['presets']} | [presets/](ropewalk/extension/presets) | {names} |")
-    return "\n".join(lines)
+def presets_table() -> str:
+    """The table of README.md: what each preset does, and its paper."""
+    pages = [(preset.__name__, page_of(preset)) for preset in presets.ALL]
+    rows = [(f"`{name}`", page.idea.removesuffix("."), paper(page.source)) for name, page in pages]
+    return table_of(("preset", "what it does", "source"), rows)
+
+
+def paper(source: str) -> str:
+    """The first author and year of a source, with a link if it has one."""
+    author = re.split("[,;:]", source)[0].removesuffix(".")
+    found = PAPER.search(source)
+    if found is None:
+        return author
+    arxiv, kexue = found.groups()
+    return f"[{author}]({f'https://arxiv.org/abs/{arxiv}' if arxiv else f'https://kexue.fm/archives/{kexue}'})"
+
+
+def _in_code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def methods_table() -> str:
+    """The table of README.zh.md: one row per factor, with what the factor means."""
+    rows = {slot: _in_code(method.name for method in methods) for slot, (_, methods, *_) in SLOTS.items()}
+    rows["presets"] = _in_code(preset.__name__ for preset in presets.ALL)
+    lines = [
+        f"| {CHINESE[slot]} | [{slot}/](ropewalk/{HOMES.get(slot, f'methods/{slot}')}) | {listed} |"
+        for slot, listed in rows.items()
+    ]
+    return "\n".join(["| 槽位 | 目录 | 方法 |", "|---|---|---|", *lines])
 
 
 def front_page(name: str) -> str:
     """README.md or README.zh.md with its tables as the sources and the results say."""
-    text = with_part((ROOT / name).read_text(), "demo", demo_table(name))
-    text = with_part(text, "real", front_table(name))
-    return with_part(text, "methods", methods_table(MEANINGS[name]))
+    text = with_part((ROOT / name).read_text(), "real", front_table(name))
+    if name == "README.md":
+        return with_part(text, "presets", presets_table())
+    return with_part(text, "methods", methods_table())
 
 
 def card() -> str:
     """The card of the model that comes with Ropewalk, with its two tables as the results say."""
     text = with_part(CARD.read_text(), "figures", f"{card_table()}\n\n{passkeys_found()} {puzzles_solved()}")
-    return with_part(text, "demo", demo_table("README.md"))
+    return with_part(text, "demo", demo_table())
 
 
 def main() -> None:
@@ -124,7 +144,7 @@ def main() -> None:
         ROOT / "docs" / "notebook.md": notebook_page(),
         ROOT / "docs" / "results" / "real" / "README.md": real_page(),
         CARD: card(),
-        **{ROOT / name: front_page(name) for name in MEANINGS},
+        **{ROOT / name: front_page(name) for name in FRONT_PAGES},
     }
     if "--check" in sys.argv:
         stale = [path.name for path, text in texts.items() if not path.exists() or path.read_text() != text]

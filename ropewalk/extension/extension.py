@@ -285,7 +285,7 @@ def _layer_index(key: int, facts: Facts) -> int:
 
 
 def _one_of(name: str, mine: Any, theirs: Any) -> Any:
-    """The content of a slot for one method, of which both may have the same."""
+    """Merge two values of a slot that holds one method: equal ones are fine, different ones conflict."""
     if mine and theirs and mine != theirs:
         raise Conflict.because(name, f"{mine} and {theirs} are both {WORDS[name]}", remedy="keep one")
     return mine or theirs

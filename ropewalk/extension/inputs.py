@@ -153,7 +153,7 @@ def _rises(extension: Extension, facts: Facts) -> bool:
 
 @lru_cache(maxsize=256)
 def _looks_back(extension: Extension, facts: Facts) -> bool:
-    """Whether no key gets a place behind a query at its position or later: many tokens of an image share a position."""
+    """Whether no key is placed behind its query, even at the same position, as tokens of one image are."""
     at = torch.arange(4 * facts.trained_len)
     latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.spans.spans())  # key of any row
     return all(bool((span.q_at(at) >= span.k_at(at.clamp(max=max(last, 0)))).all()) for span, last in latest)

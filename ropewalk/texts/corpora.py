@@ -2,12 +2,12 @@
 
 A project is a package, a module with its tests, or a folder directly below that of a corpus; it is held out by a hash
 of its name. A row of a file or of a data set is one too, by a hash of its text: a renamed or sorted file keeps its
-split. What is held out and stands in the training part too, as vendored packages and generated twins do, is left out:
-a document of which more than a tenth does, by its long lines or, where these are few, by stretches of 48 bytes
-(near_copies.py). (Data sets of the hub are not searched for those: they are streamed.)
+split. Some held-out documents also stand in the training part: vendored packages, generated twins. They are left out if
+more than a tenth of their long lines do, or of their stretches of 48 bytes where long lines are few (near_copies.py).
+Data sets of the hub are streamed, so they are not searched for such copies.
 
-What a corpus has of a text longer than its documents is made of those of a series, one after the other in the order of
-their names: the files of a project, or all descriptions (evaluation/material/passage_search.py). A row has no series.
+A text that is longer than the documents is made of a series of them, one after the other in the order of their names:
+the files of a project, or all descriptions (evaluation/material/passage_search.py). A row belongs to no series.
 
 Texts of less than 200 characters are skipped. Longer ones than 16 million are cut into documents of one project.
 

@@ -42,7 +42,8 @@ def require_divisible(model: nn.Module, parts: int) -> None:
     if attention == NAME and handle is not None:
         got = str(handle.extension.to_json())
         remedy = "shard the model alone (fsdp, docs/training.md), or take a static schedule (pi, ntk, yarn, abf)"
-    raise DoesNotFit("extension", "one in the model's own rotary module where rows are divided", got, remedy=remedy)
+    rule = "a static schedule under sdpa, where the tokens of a row are divided among processes"
+    raise DoesNotFit("extension", rule, got, remedy=remedy)
 
 
 def checked_rows(collate: Collate, parts: int) -> Collate:
@@ -53,7 +54,7 @@ def checked_rows(collate: Collate, parts: int) -> Collate:
     def checked(items: list[Any]) -> Row:
         batch = collate(items)
         if batch["input_ids"].shape[1] % (2 * parts):
-            rule = f"a multiple of {2 * parts} where rows are divided among {parts} processes"
+            rule = f"a multiple of {2 * parts}, where rows are divided among {parts} processes"
             raise DoesNotFit("length", rule, batch["input_ids"].shape[1])
         if (batch["position_ids"][:, 1:] <= batch["position_ids"][:, :-1]).any():
             remedy = "use Passages (packing puts several texts in a row)"

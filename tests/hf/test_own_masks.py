@@ -334,7 +334,9 @@ def test_a_layer_whose_cos_and_sin_were_copied_chooses_as_trained(name):
 
 def test_a_rotation_that_is_not_known_is_refused():
     model = exact("deepseek_v32")
-    refused = pytest.raises(DoesNotFit, match="Indexer is called with cos and sin of which the rotation is not known")
+    refused = pytest.raises(
+        DoesNotFit, match="Indexer is called with cos and sin that no rotary module of this pass has computed"
+    )
     with changed(model, lambda pair: tuple(part[:, :1] for part in pair)), refused:
         extend(model, "rerope:window=16")
     with extended(model, "rerope:window=16"):

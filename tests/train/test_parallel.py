@@ -40,7 +40,10 @@ def test_attention_of_ours_is_refused_before_training(tmp_path, extension):
     config = ParallelismConfig(cp_size=2)
     with (
         rw.extended(model, extension),
-        pytest.raises(DoesNotFit, match=r"in the model's own rotary module where rows are divided.*fsdp"),
+        pytest.raises(
+            DoesNotFit,
+            match=r"a static schedule under sdpa, where the tokens of a row are divided among processes.*fsdp",
+        ),
     ):
         train(model, packs, PLAN, tmp_path / "run", parallelism_config=config)
     assert not (tmp_path / "run").exists()
@@ -65,6 +68,6 @@ def test_rows_that_cannot_be_divided():
     assert collate(rows(16))["input_ids"].shape == (1, 16)
     with pytest.raises(DoesNotFit, match="one text each where rows are divided"):
         collate(rows(8, 8))
-    with pytest.raises(DoesNotFit, match="a multiple of 4 where rows are divided among 2"):
+    with pytest.raises(DoesNotFit, match="a multiple of 4, where rows are divided among 2"):
         collate(rows(18))
     assert checked_rows(collated, 1) is collated

@@ -75,7 +75,7 @@ def _parts(
             distance = (_of_block(segment.q_at, segment, rows)[:, None] - segment.k_at[keys]).to(logit.device)
             logit = logit + bias_of(distance.where(inside, 0), rows).to(logit.dtype)
         logit = capped(logit, softcap)
-        if mask_bhij is not None:
+        if mask_bhij is not None:  # after the cap, as the eager code of transformers adds masks
             logit = logit + mask_bhij[:, :, rows, keys].to(logit.dtype)
         logits.append(logit.masked_fill(~inside, -torch.inf))
         values.append(copies.v[job.v][:, :, keys])

@@ -326,7 +326,7 @@ def _run(inputs: AttentionInputs) -> Tensor:
 
 
 def _of_all_rows(rows: slice, bias_hi: Tensor, q_bhid: Tensor) -> Tensor:
-    """The numbers of some rows among those of all queries, as they are computed with."""
+    """One number for each query, in the precision of the computation: those given for some rows, and 0 elsewhere."""
     dtype = compute_dtype(q_bhid.dtype)
     every_hi = torch.zeros(q_bhid.shape[1:3], dtype=dtype, device=q_bhid.device)
     every_hi[:, rows] = bias_hi.to(q_bhid.device, dtype)

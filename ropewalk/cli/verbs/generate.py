@@ -86,13 +86,13 @@ def generate(
     """
     _require_one_source(prompt, prompt_file, contexts, question)
     if chat and contexts:
-        sentence = "--chat and --contexts exclude each other: contexts are continued as they are"
+        sentence = "--chat and --contexts do not go together: contexts are read without the chat template"
         raise Conflict.because("--chat", sentence, remedy="leave --chat out")
     if contexts and stream:
-        sentence = "--stream and --contexts exclude each other: answers end"
+        sentence = "--stream and --contexts do not go together: --stream writes without end, and an answer ends"
         raise Conflict.because("--stream", sentence, remedy="leave --stream out")
     if as_json and stream and max_new_tokens is None:
-        sentence = "--json is printed at the end, and --stream has none"
+        sentence = "--json and --stream do not go together: --json is printed at the end, and --stream has no end"
         raise Conflict.because("--json", sentence, remedy="pass --max-new-tokens")
     sampling = _sampling(max_new_tokens, stream, temperature, top_p, seed)
     texts = _texts(Path(contexts)) if contexts else []

@@ -104,8 +104,8 @@ def require_supported(layers: list[ProbedLayer]) -> None:
     for index, layer in enumerate(layers):
         where = f"layer {index}"
         if layer.norm_follows and layer.interleaved is None:  # a rotation that acts on pairs may come before the norm
-            sentence = f"{where} has a norm after the rotation that is neither an RMS norm nor one with a weight"
-            raise DoesNotFit.because(where, f"{sentence} other than 0 for each dimension of a head")
+            sentence = f"{where} has a norm after the rotation, and it is no RMS norm with weights other than 0"
+            raise DoesNotFit.because(where, sentence)
         if layer.interleaved is None:
             raise DoesNotFit.because(where, f"the pairs of {where} are neither halves nor neighbours")
         if layer.unsupported:

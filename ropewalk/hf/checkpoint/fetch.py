@@ -36,7 +36,7 @@ TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
 LOADERS = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
-MOST_LAYERS = 10_000
+MOST_LAYERS = 10_000  # transformers makes lists of as many items as a config states
 ROPE = ("rope_parameters", "rope_scaling")
 NUMBERS = (
     "rope_theta", "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",

@@ -59,8 +59,8 @@ class Axes:
             sentence = "images have several positions per token, which are not read inside a compiled graph"
             raise InvalidValue.because("position_ids", sentence, remedy="call the model uncompiled")
         if not axes:
-            got = "several, as those of images are"
-            raise InvalidValue("position_ids", "one number per token under Ropewalk's attention", got, remedy=STATIC)
+            sentence = "tokens of images have several positions in this model, and Ropewalk's attention takes one"
+            raise InvalidValue.because("position_ids", sentence, remedy=STATIC)
         return self.at_abj[list(axes), :, offset:].permute(1, 2, 0)
 
 

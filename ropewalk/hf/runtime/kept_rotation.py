@@ -48,7 +48,7 @@ def _kept(module: nn.Module, call: tuple[nn.Module | None, str | None], identity
     kept: dict[Any, RotaryOutput] = {} if now is None else now.rotations.by_call
     rotation = kept.get(call, next(iter(kept.values())) if len(kept) == 1 else None)
     if rotation is None or _first(rotation).shape != place.shape:
-        sentence = f"{type(module).__name__} is called with cos and sin of which the rotation is not known"
+        sentence = f"{type(module).__name__} is called with cos and sin that no rotary module of this pass has computed"
         raise DoesNotFit.because("rotary module", sentence, remedy="use a static schedule")
     if isinstance(rotation, Tensor):
         return rotation.to(place.device)

@@ -231,7 +231,7 @@ def by_name(lines: Sequence[str | Line]) -> dict[str, Line]:
     named: dict[str, Line] = {}
     for line in map(read_line, lines):
         if line.text == BARE:
-            rule = f"named otherwise than {BARE!r}, the base model, which is always measured"
+            rule = f"names other than {BARE!r}, which is that of the base model, always measured"
             raise InvalidValue("extensions", rule, line.text, remedy="choose another name")
         if named.setdefault(line.text, line) != line:
             sentence = f"two different extensions have the name {line.text!r}"

@@ -173,7 +173,7 @@ def _of_alike_texts(projects: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def other_tokens(comparison: Comparison) -> tuple[str, ...]:
-    """That lengths differ in their tokens, where they do, and what everything is compared with then."""
+    """A note for tables whose lengths score different tokens: it says what every loss is compared with."""
     context, trained = comparison.context, comparison.trained_len
     if context is None or not comparison.by_window:
         return ()

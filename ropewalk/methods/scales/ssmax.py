@@ -6,6 +6,9 @@ Source: Nakanishi 2025, "Scalable-Softmax Is Superior for Attention", arXiv:2501
 
 At first s is the reciprocal of the mean of ln n over the trained length, so that a trained model keeps the scale that
 it has on average: 0.168 for 1,024 tokens, as in the paper. Here s has no floor and the logarithm no clip.
+
+Not `head_scale` with an unclipped log-n: its learned number would be s ln L, and Adam, whose steps do not depend on the
+size of a slope, would move s by 1 / ln L of what the paper's code does.
 """
 
 from __future__ import annotations

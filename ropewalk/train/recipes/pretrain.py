@@ -99,10 +99,7 @@ def require_another_training(shape: ModelShape, line: str, extension: Extension)
     if extension in (Extension(), Extension(frequencies=RoPE())) or {"surgery", "positions"} & set(extension.specs):
         return
     if changes_nothing(fresh(shape), without_rerope(attention_of(extension)), shape.trained_len):
-        sentence = (
-            f"a model of {shape.layers} layers is trained under {line} as under no extension: nothing changes in texts "
-            f"of {shape.trained_len} tokens"
-        )
+        sentence = f"{line} changes nothing in a model of {shape.layers} layers and texts of {shape.trained_len} tokens"
         raise DoesNotFit.because("extension", sentence, remedy="train it without, then extend it")
 
 

@@ -185,7 +185,7 @@ def test_a_chat_goes_through_the_models_template(folder, tmp_path, capsys):
     ("given", "said"),
     [
         (["--prompt", "x"], "the model has no chat template; leave --chat out"),
-        (["--contexts", ".", "--question", "x"], "--chat and --contexts exclude each other"),
+        (["--contexts", ".", "--question", "x"], "--chat and --contexts do not go together"),
     ],
 )
 def test_a_chat_needs_a_template_and_one_prompt(folder, given, said, capsys):

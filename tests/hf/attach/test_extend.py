@@ -183,7 +183,7 @@ def test_a_refusal_touches_nothing(llama, text, kind, match):
 def test_models_that_cannot_be_carried_are_refused_with_the_reason():
     model = mean_norms(tiny("hunyuan_v1_dense"))
     before = trace(model)
-    with pytest.raises(DoesNotFit, match="norm after the rotation that is neither an RMS norm nor"):
+    with pytest.raises(DoesNotFit, match="norm after the rotation, and it is no RMS norm"):
         extend(model, "rerope:window=8")
     assert trace(model) == before
 

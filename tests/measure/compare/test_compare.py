@@ -293,7 +293,9 @@ def test_one_name_has_one_meaning(tmp_path):
     assert [one.line for one in made.candidates] == ["bare", "mine"]
     with pytest.raises(rw.Conflict, match="two different extensions have the name 'mine'; name one of them otherwise"):
         compare(who, [window, yarn], [64], store, tasks=[Context(samples=2)])
-    with pytest.raises(rw.InvalidValue, match="extensions must be named otherwise than 'bare', the base model"):
+    with pytest.raises(
+        rw.InvalidValue, match="extensions must be names other than 'bare', which is that of the base model"
+    ):
         compare(who, [yarn._replace(text="bare")], [64], store, tasks=[Context(samples=2)])
 
 

@@ -175,8 +175,8 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
             raise DoesNotFit.because("attention", sentence, remedy=AGAIN)
         divided = self.num_heads != facts.heads
         if divided and (plan.extension.biases or len(plan.row_scale(torch.arange(2))) > 1):
-            sentence = "what differs from head to head cannot be divided among tensor-parallel workers"
-            raise DoesNotFit.because("tensor_parallel_size", sentence, remedy="serve it on one device")
+            sentence = "biases and scales of each head are not supported with tensor parallelism"
+            raise DoesNotFit.because("tensor_parallel_size", sentence, remedy="run with tensor_parallel_size=1")
 
     def forward(
         self,

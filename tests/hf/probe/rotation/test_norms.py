@@ -125,7 +125,7 @@ def with_a_zero(model):
 def test_other_norms_are_refused(kind):
     model = kind(tiny("hunyuan_v1_dense", num_hidden_layers=2))
     before = trace(model)
-    with pytest.raises(DoesNotFit, match="layer 0 has a norm after the rotation that is neither an RMS norm nor"):
+    with pytest.raises(DoesNotFit, match="layer 0 has a norm after the rotation, and it is no RMS norm"):
         extend(model, "rerope:window=8")
     assert trace(model) == before
     with extended(model, "pi:factor=4") as handle:
