@@ -9,17 +9,21 @@ from importlib.metadata import version
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ropewalk.extension.parsing import PRESETS
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.spec import Json
 from ropewalk.page.catalogue import catalogue
+from ropewalk.page.drawing import draw_all, grid, ground_of
 
-# The scripts mirror the equation: one file for each slot, and what stands around the slots.
-EQUATION = (
-    *("errors", "notation", "record", "facts", "frequencies", "reach", "scales", "biases"),
-    *("presets", "extension", "diagnostics", "config"),
-)
-VIEW = ("dom", "words", "chinese", "state", "charts", "schedule", "matrix", "logits", "engines", "use")
+USUAL = Facts(trained_len=4096, head_dim=128, heads=32, layers=32)  # a Llama
+FIRST = ("yarn", "rerope+log_n")  # the lines that are shown at first
+OFFERED = ("self_extend+log_n", "rerope_by_parts+log_n", "yarn+log_n", "xpos+bca")  # compositions beside the presets
+FACTORS, AT_FIRST = (1, 2, 4, 8, 16, 32, 64), 8  # target lengths, in trained lengths
+
+VIEW = ("dom", "words", "data", "state", "charts", "schedule", "matrix", "logits", "use")
 LIVE = ("server", "panel", "losses", "attention", "chat", "live")
-SCRIPTS = (*(f"equation/{name}.js" for name in EQUATION), "library/uPlot.iife.min.js")
-SCRIPTS += (*(f"view/{name}.js" for name in VIEW), *(f"live/{name}.js" for name in LIVE), "view/main.js")
+SCRIPTS = ("library/uPlot.iife.min.js", *(f"view/{name}.js" for name in VIEW))
+SCRIPTS += (*(f"live/{name}.js" for name in LIVE), "view/main.js")
 LICENCE = "library/LICENSE"  # of the charts; it goes where they go
 COMMENT = re.compile(r"^[ ]*//.*\n", re.MULTILINE)  # a line of its own: it is for readers of the sources
 INDENT = re.compile(r"^(?:  )+", re.MULTILINE)  # halved in the page; a test sees to it that no text spans lines
@@ -27,32 +31,59 @@ STYLES = ("library/uPlot.min.css", "style.css")
 
 
 @cache
-def html(*, config: str = "", lines: tuple[str, ...] = (), target_len: int | None = None) -> str:
+def html(
+    facts: Facts = USUAL,
+    *,
+    lines: tuple[str, ...] = (),
+    target_len: int | None = None,
+    own_schedule: str = "",
+    presets: bool = True,
+) -> str:
     """The whole page as one text.
 
         Path("page.html").write_text(ropewalk.page.html(), "utf-8")
 
-    It works from a file and on any static host. Where a server of Ropewalk answers beside it, it shows live panels too.
-    It opens with a model, by the text of its config.json, with one or two `lines`, and at a target length, where these
-    are passed; an address that says something else counts more.
+    It draws what two extensions do to a model with these `facts`, at 1, 2, 4 ... 64 trained lengths and at
+    `target_len`. All numbers are in it, for every preset and for the `lines`, of which it shows the first two. So it
+    works from a file and on any static host. Without `presets` it asks the server that it came from to draw any other
+    line. `own_schedule` names the schedule that the model came with.
     """
-    told = {"config": config, **dict(zip("ab", lines, strict=False)), "target_len": target_len}
-    opening = {name: value for name, value in told.items() if value}
     loader = PackageLoader("ropewalk.page", "web")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of slots is that of the equation
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}
 
     def source(name: str) -> Markup:
         return Markup(loader.get_source(environment, name)[0])
 
     return environment.get_template("page.html").render(
         version=version("ropewalk"),
-        catalogue=catalogue(),
-        opening=opening,
+        data=_data(facts, lines, target_len, presets) | {"own": own_schedule},
         licence=source(LICENCE),
         scripts=[Markup(shortened(source(name))) for name in SCRIPTS],
         styles=map(source, STYLES),
     )
+
+
+def _data(facts: Facts, lines: tuple[str, ...], target_len: int | None, presets: bool) -> Json:
+    """Everything that the scripts draw."""
+    lengths = sorted({facts.trained_len * factor for factor in FACTORS} | ({target_len} if target_len else set()))
+    first = (*lines, *FIRST[len(lines) :])[:2]
+    drawn = ("rope", *first, *lines, *((*PRESETS, *OFFERED) if presets else ()))
+    return {
+        "catalogue": catalogue(),
+        "presets": list(PRESETS),
+        "model": {
+            "rotating": facts.rotating,
+            "base": facts.base,
+            "heads": facts.heads,
+            "layers": facts.layers,
+            **ground_of(facts),
+        },
+        "first": {"a": first[0], "b": first[1], "to": target_len or AT_FIRST * facts.trained_len},
+        "live": not presets,
+        "lengths": [grid(length) for length in lengths],
+        **draw_all(drawn, facts, lengths),
+    }
 
 
 def shortened(script: str) -> str:

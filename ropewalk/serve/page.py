@@ -1,4 +1,4 @@
-"""The page, under a policy that allows nothing but what is in it, and what it shows of a pasted text."""
+"""The page, under a policy that allows nothing but what is in it, and what it draws of a line and of a pasted text."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import base64
 import hashlib
 import re
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 
 from ropewalk.errors import InvalidValue
-from ropewalk.page import html
 from ropewalk.serve.body import unless_gone
 from ropewalk.serve.requests import accept
 from ropewalk.serve.routes import body_of, reply, text_of
 from ropewalk.serve.service import models_of
 
+if TYPE_CHECKING:
+    from ropewalk.methods.facts import Facts  # importing it takes a second
+
 router = APIRouter()
+LONGEST_DRAWN = 2**40  # tokens of a target length
 BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
 MOST_LOSSES, MOST_ATTENTION, MOST_MODELS = 32_768, 512, 8  # tokens, tokens, models
 
@@ -26,14 +29,32 @@ MOST_LOSSES, MOST_ATTENTION, MOST_MODELS = 32_768, 512, 8  # tokens, tokens, mod
 @router.get("/")
 async def page(request: Request) -> Response:
     """The page that draws methods, and compares them on this server's model."""
-    text, policy = _page()
+    facts = models_of(request).find(None).served.facts
+    text, policy = await asyncio.to_thread(_page, facts)
     headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
     return Response(text, media_type="text/html", headers=headers)
 
 
+@router.post("/api/drawing")
+async def drawing(request: Request) -> Response:
+    """What the page draws of a line at a length, or the sentence that refuses the line."""
+    from ropewalk.page.drawing import draw  # which is loaded with the engine, and not before
+
+    served = models_of(request)
+    fields = accept(await body_of(request), ["line", "length"])
+    line, length = text_of(fields, "line"), fields.get("length")
+    if line.strip().endswith(".json"):  # would be read from a file, which is the server's
+        raise InvalidValue("line", "a line, since the server reads no files", line)
+    if type(length) is not int or not 1 <= length <= LONGEST_DRAWN:
+        raise InvalidValue("length", f"a whole number from 1 to {LONGEST_DRAWN:,}", length)
+    return reply(await asyncio.to_thread(draw, line, served.find(None).served.facts, length))
+
+
 @cache
-def _page() -> tuple[str, str]:
-    text = html()
+def _page(facts: Facts) -> tuple[str, str]:
+    from ropewalk.page import html
+
+    text = html(facts, presets=False)
     return text, policy_of(text)
 
 

@@ -168,7 +168,8 @@ def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     )
     edit(copy / listing, "    ByParts,\n", f"    ByParts,\n{entry}\n")
     edit(copy / example, "    frequencies.NTKOld(factor=4),\n", f"    frequencies.NTKOld(factor=4),\n{blocks[example]}")
-    shared = "architecture invariants test_equation.py test_pages.py"
+    drawn = "page/test_drawing.py::test_every_method_is_drawn"
+    shared = f"architecture invariants test_equation.py test_pages.py {drawn}"
     status, said = run_tests(copy, shared)
     assert status == 0, said
     shown = ropewalk(copy, "show", "even_root:factor=8+log_n")

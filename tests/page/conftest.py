@@ -1,10 +1,19 @@
-"""The page in a file, and opened in a browser."""
+"""The page in a file, and opened in a browser; and the numbers that are in it."""
+
+import json
 
 import pytest
 
 from ropewalk.page import html
 
 from browser import watched
+
+BEGINS, ENDS = "<script>const Ropewalk = {given: ", "};</script>"
+
+
+def given(text):
+    """What Python wrote into a page for its scripts."""
+    return json.loads(text.partition(BEGINS)[2].partition(ENDS)[0])
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from ropewalk.page import html
+from ropewalk.page.assemble import USUAL
+from ropewalk.page.drawing import draw
 
 TRAINED = 40
 BASE, A, B = "default@bare", "default@yarn", "default@rerope+log_n"
@@ -73,7 +75,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/":
-            return self._send(html().encode(), "text/html; charset=utf-8", policy=policy(html()))
+            page = html(presets=False)
+            return self._send(page.encode(), "text/html; charset=utf-8", policy=policy(page))
         if self.path == "/v1/models":
             return self._guarded(lambda: self._json(models(self.server.chat)))
         self._error(404, "not found")
@@ -84,6 +87,7 @@ class Handler(BaseHTTPRequestHandler):
         routes = {
             "/api/losses": lambda: self._json(losses(request)),
             "/api/attention": lambda: self._json(attention(request)),
+            "/api/drawing": lambda: self._json(draw(request["line"], USUAL, request["length"])),
             "/v1/chat/completions": lambda: self._stream(request, True),
             "/v1/completions": lambda: self._stream(request, False),
         }

@@ -11,28 +11,27 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import ropewalk as rw
 from ropewalk.errors import RopewalkError
-from ropewalk.extension.parsing import PRESETS
+from ropewalk.extension.parsing import PRESETS, read_line
+from ropewalk.page import html
+from ropewalk.page.engines import ENGINES, in_engines
 
 from hf.models import tiny
-from page.vectors import as_facts
 
-ENGINES = ("vllm", "sglang", "llama.cpp")
 MORE = (
-    *("ntk_old:factor=8", "ntk_fixed:factor=8", "temperature:value=1.3", "rerope+log_n", "window+yarn", "causal"),
-    *("yarn+temperature:value=1.2", "frequencies.by_parts:factor=8,ramp=turns", "yarn:high_turns=16", "yarn:factor=3"),
-    *("longrope:long=[1,2,2,2,2,2,2,2]", "longrope:long=[1,2,2,2,2,2,2,2],short=[1,2,2,2,2,2,2,2]", "head_scale"),
-    *("window+dynamic_ntk", "yarn+log_n:clipped=false", "dynamic_yarn+rerope", "sequential", "kerple_power"),
-    *("cope", "resonance", "yarn+resonance", "dynamic_yarn+cope", "yarn+cope+resonance", "xpos+resonance"),
-    *("yarn+p_rope", "longrope:long=[1,2,2,2,2,2,2,2]+resonance", "partial:share=0.5", "partial:share=0.5+resonance"),
+    *("ntk_old:factor=8", "temperature:value=1.3", "rerope+log_n", "window+yarn", "yarn:high_turns=16"),
+    *(
+        "longrope:long=[1,2,2,2,2,2,2,2]",
+        "dynamic_yarn+rerope",
+        "yarn+resonance",
+        "xpos+resonance",
+        "partial:share=0.5",
+    ),
 )
-KINDS = """([line, facts, target]) => {
-  const known = Ropewalk.facts.make(facts), extension = Ropewalk.extension.parse(line, known, target);
-  return [Ropewalk.engines.kinds(extension, known, target), Ropewalk.engines.vllmFlags(extension, known, target)];
-}"""
+LLAMA = rw.Facts(trained_len=4096, head_dim=64, heads=4, layers=4)
 
 
 def exported(line, engine, place):
-    """The word of `export` for a small Llama under a line; and its facts and target length."""
+    """The word of `export` for a small Llama under a line."""
     model = tiny("llama", num_hidden_layers=4)
     target = 8 * model.config.max_position_embeddings
     try:
@@ -42,23 +41,18 @@ def exported(line, engine, place):
         return "refused"
 
 
+@pytest.mark.sampled(cases=12)
 @pytest.mark.parametrize("line", [*PRESETS, *MORE])
-def test_the_kind_of_export_is_that_of_python(scripts, line, tmp_path):
-    model = tiny("llama", num_hidden_layers=4)
-    facts = rw.inspect(model).facts
-    kinds, _ = scripts.evaluate(KINDS, [line, as_facts(facts), 8 * facts.trained_len])
+def test_the_kind_is_that_of_export(line, tmp_path):
+    facts = rw.inspect(tiny("llama", num_hidden_layers=4)).facts
+    kinds, _ = in_engines(read_line(line), facts, 8 * facts.trained_len)
     assert kinds == {engine: exported(line, engine, tmp_path / engine) for engine in ENGINES}
 
 
-NATIVE = ("yarn", "pi", "ntk:factor=16", "abf", "llama3", "by_parts", "yarn:low_turns=2", "pi:factor=9")
-NATIVE += ("ntk_old:factor=8",)
-
-
-@pytest.mark.parametrize("line", NATIVE)
-def test_vllms_flags_are_right_by_check(scripts, line, tmp_path):
-    facts, target = rw.Facts(trained_len=4096, head_dim=64, heads=4, layers=4), 32_768
-    _, flags = scripts.evaluate(KINDS, [line, as_facts(facts), target])
-    overrides, length = options(flags)
+@pytest.mark.parametrize("line", ["yarn", "pi", "ntk:factor=16", "abf", "llama3", "by_parts", "yarn:low_turns=2"])
+def test_vllms_flags_are_right_by_check(line):
+    target = 32_768
+    overrides, length = options(in_engines(read_line(line), LLAMA, target).flags)
     assert length == target
     plain = {"hidden_size": 256, "num_attention_heads": 4, "max_position_embeddings": 4096}
     config = LlamaConfig(**{**plain, **overrides}, architectures=["LlamaForCausalLM"])
@@ -66,11 +60,11 @@ def test_vllms_flags_are_right_by_check(scripts, line, tmp_path):
     assert checked.is_same, str(checked)
     extension = rw.parse(line, trained_len=4096, target_len=target)
     table, factor = transformers_table(config)
-    wanted = extension.theta.table(facts, target).inv_freq
+    wanted = extension.theta.table(LLAMA, target).inv_freq
     torch.testing.assert_close(table.double(), wanted, rtol=1e-6, atol=0)
     scale = 1.0
     for spec in extension.scales:
-        scale *= float(spec.scale(torch.tensor([0]), facts, {}))
+        scale *= float(spec.scale(torch.tensor([0]), LLAMA, {}))
     assert factor**2 == pytest.approx(scale, rel=1e-12)
 
 
@@ -89,13 +83,12 @@ def transformers_table(config):
     return ROPE_INIT_FUNCTIONS[kind](config, "cpu")
 
 
-@pytest.mark.parametrize("line", ["rerope", "dynamic_yarn", "longrope", "window", "alibi", "yarn:factor=2", "xpos"])
-def test_no_flags_are_shown_where_vllm_alone_computes_something_else(scripts, line):
-    facts = rw.Facts(trained_len=4096, head_dim=64, heads=4, layers=4)
-    _, flags = scripts.evaluate(KINDS, [line, as_facts(facts), 32_768])
-    assert flags == ""
+@pytest.mark.parametrize(
+    "line", ["rerope", "dynamic_yarn", "longrope", "window", "alibi", "yarn:factor=2", "xpos", "nbce"]
+)
+def test_no_flags_are_shown_where_vllm_alone_computes_something_else(line):
+    assert in_engines(read_line(line), LLAMA, 32_768).flags == ""
 
 
-def test_the_commands_name_verbs_that_exist(scripts):
-    words = set(re.findall(r"ropewalk (\w+) MODEL", scripts.content()))
-    assert words == {"generate", "compare", "export"}
+def test_the_commands_name_verbs_that_exist():
+    assert set(re.findall(r"ropewalk (\w+) MODEL", html())) == {"generate", "compare", "export", "page", "serve"}

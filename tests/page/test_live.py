@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import ropewalk as rw
+
 from browser import watched
 from page.fake_server import BASE, TRAINED, A, B, serving
 
@@ -48,6 +50,33 @@ def test_it_works_under_a_policy_that_allows_its_own_scripts_alone(opened):
         page.locator("#matrix-a canvas").hover()
         assert (said, raised) == ([], [])
         assert {url.removeprefix(address) for url in asked} == {"", "v1/models", "api/losses"}
+
+
+def test_a_typed_line_is_drawn_by_the_server(live):
+    page, requests = live("#lang=en&a=rope")
+    page.fill("#line-a", "yarn:factor=4+log_n")
+    page.wait_for_selector("#about-a code")
+    composed = page.text_content("#about-a code").removeprefix("= ")
+    assert composed == "by_parts:factor=4 + yarn_temperature:factor=4 + log_n"
+    assert "5 of 64 pairs" not in page.text_content("#angles-a figcaption")
+    asked = said_to(requests, "/api/drawing")
+    assert asked[-1] == {"line": "yarn:factor=4+log_n", "length": 32768}
+    page.fill("#line-a", "rope")
+    page.fill("#line-a", "yarn:factor=4+log_n")
+    page.wait_for_selector("#about-a code")
+    assert said_to(requests, "/api/drawing") == asked  # what was drawn once is kept
+
+
+def test_a_wrong_line_is_refused_in_pythons_words(live):
+    page, _ = live("#lang=en&a=rope")
+    page.fill("#line-a", "yarn:faktor=4")
+    page.wait_for_selector("#about-a .wrong")
+    with pytest.raises(ValueError, match="faktor") as refused:
+        rw.parse("yarn:faktor=4")
+    assert page.text_content("#about-a .wrong") == str(refused.value)
+    assert page.get_attribute("#line-a", "aria-invalid") == "true"
+    page.fill("#line-a", "refuse me")
+    page.wait_for_function("() => document.querySelector('#about-a .wrong')?.textContent.includes('must be shorter')")
 
 
 def test_the_models_of_the_lines_are_chosen_at_first(live):
@@ -298,5 +327,5 @@ def test_sliding_leaves_what_was_measured_alone(live):
     page.evaluate("() => (document.querySelector('.tokens').dataset.mark = 'same')")
     page.focus("#to")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("() => location.hash.includes('to=13')")
+    page.wait_for_function("() => location.hash.includes('to=65536')")
     assert page.get_attribute(".tokens", "data-mark") == "same"

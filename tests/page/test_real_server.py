@@ -47,6 +47,18 @@ def test_losses_are_those_of_the_model(page):
     assert page.locator(".tokens").first.locator("span").count() == ids.shape[1]
 
 
+def test_a_typed_line_is_drawn_for_the_servers_model(page):
+    assert "trained on 512 tokens" in page.text_content("#model-summary")
+    page.fill("#line-a", "rerope:window=100")
+    page.wait_for_function(
+        "() => document.querySelector('#about-a code, #about-a .wrong') || document.title.startsWith('rerope:')"
+    )
+    page.wait_for_function("() => document.querySelector('#about-a > span').textContent.startsWith('ReRoPE')")
+    page.focus("#distances .u-over")
+    page.keyboard.press("End")
+    assert "A 100," in page.text_content("#distances .readout")
+
+
 def test_attention_of_one_head_is_drawn(page):
     page.fill("#text", TEXT[:200])
     page.select_option("#attention-layer", "5")

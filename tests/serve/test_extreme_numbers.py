@@ -23,6 +23,7 @@ FIELDS = {
     "/detokenize": ["tokens", "model"],
     "/api/attention": ["layer", "head", "text"],
     "/api/losses": ["models", "text"],
+    "/api/drawing": ["length", "line"],
 }
 PLAIN = {
     "/v1/completions": {"prompt": "x", "max_tokens": 3, "model": "default@bare"},
@@ -35,6 +36,7 @@ PLAIN = {
     "/detokenize": {"tokens": [70]},
     "/api/attention": {"text": "hello world"},
     "/api/losses": {"text": "hello world", "models": ["default"]},
+    "/api/drawing": {"line": "yarn", "length": 64},
 }
 
 

@@ -19,6 +19,7 @@ PATHS = (
     "/detokenize",
     "/api/losses",
     "/api/attention",
+    "/api/drawing",
 )
 NAMES = (
     *(

@@ -2,10 +2,15 @@
 
 import base64
 import hashlib
+import json
 
+import pytest
+
+from ropewalk.page.drawing import draw
 from ropewalk.serve.page import policy_of
 
 from serve.conftest import call
+from serve.fake_engine import FACTS
 
 
 def test_the_page_is_served_under_its_policy(server):
@@ -22,6 +27,32 @@ def test_the_page_is_served_under_its_policy(server):
         "frame-ancestors 'none'",
     ):
         assert rule in policy
+
+
+def test_a_line_is_drawn_for_the_servers_model(server):
+    answer = call(server, "POST", "/api/drawing", {"line": "rerope:window=100", "length": 4096}).json()
+    assert answer == json.loads(json.dumps(draw("rerope:window=100", FACTS, 4096)))
+    assert answer["drawings"]["rerope:window=100@4096"]["made"] == [[None, "rerope:window=100"]]
+    refused = call(server, "POST", "/api/drawing", {"line": "rerope:window=512", "length": 4096}).json()
+    assert "window must be at most 511" in refused["drawings"]["rerope:window=512@4096"]["refused"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"line": "/etc/x.json", "length": 64}, "line must be a line, since the server reads no files"),
+        ({"line": " a.json ", "length": 64}, "line must be a line, since the server reads no files"),
+        ({"line": "yarn"}, "length must be a whole number from 1"),
+        ({"line": "yarn", "length": True}, "length must be a whole number from 1"),
+        ({"line": "yarn", "length": 2**41}, "length must be a whole number from 1"),
+        ({"length": 64}, "line must be text"),
+        ({"lines": "yarn", "length": 64}, "did you mean 'line'"),
+    ],
+)
+def test_what_is_no_line_or_length_is_refused(server, body, message):
+    refused = call(server, "POST", "/api/drawing", body)
+    assert refused.status == 400
+    assert message in refused.error["message"]
 
 
 def test_only_what_is_in_the_page_runs():

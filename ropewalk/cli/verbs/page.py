@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +28,9 @@ Model = Annotated[
 Lines = Annotated[
     list[str] | None,
     typer.Argument(
-        callback=known, autocompletion=completion.extensions, help="one or two extensions, such as yarn rerope+log_n"
+        callback=known,
+        autocompletion=completion.extensions,
+        help="extensions that the page has beside the presets, such as yarn:factor=3; it shows the first two",
     ),
 ]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="where it is written, such as page.html")]
@@ -41,25 +42,26 @@ def page(model: Model = "", extensions: Lines = None, to: To = "", out: Out = FI
     place, lines, target_len = Path(out), tuple(extensions or ()), target(to)
     if not out or holds(place.is_dir):
         raise InvalidValue("--out", "a file, such as page.html", out)
-    if len(lines) > 2:
-        raise InvalidValue("extensions", "at most two, which the page draws side by side", len(lines))
-    config = _config(model) if model else ""
     if lines:
         from ropewalk.extension.parsing import read_line
 
         for line in lines:
             read_line(line)
-    from ropewalk.page import html
-
-    folders.write_whole(place, html(config=config, lines=lines, target_len=target_len))
+    folders.write_whole(place, _text(model, lines, target_len))
     typer.echo(str(place))
     if show:
         webbrowser.open_new_tab(place.resolve().as_uri())
 
 
-def _config(model: str) -> str:
-    """The text of a model's config, with all that transformers knows of it."""
-    folders.require_plausible(model, config_is_enough=True)
-    from ropewalk.hf.checkpoint.fetch import fetch_config
+def _text(model: str, lines: tuple[str, ...], target_len: int | None) -> str:
+    """The page, for a model of which its config is enough."""
+    if model:
+        folders.require_plausible(model, config_is_enough=True)
+    from ropewalk.page import html
 
-    return json.dumps(quietly(fetch_config, model).to_dict(), default=str)
+    if not model:
+        return html(lines=lines, target_len=target_len)
+    from ropewalk.hf.use.inspect import sizes
+
+    looked = quietly(sizes, model)
+    return html(looked.facts, lines=lines, target_len=target_len, own_schedule=looked.own_schedule)

@@ -107,6 +107,23 @@ def export(
     return _with_config(host, handle, place, target, target_len, tokenizer)
 
 
+def predict(handle: Handle, target: str, target_len: int | None) -> tuple[str, StatedModel | None]:
+    """The kind that `export` would return, and the config for the engine, which a plugin needs none of.
+
+    What `export` would refuse is refused, and nothing is written.
+    """
+    require_engine(target)
+    if _plans(handle.model, handle, target, target_len, None):
+        return "plugin", None
+    extension = frozen(handle.extension, handle.facts, target_len)
+    config, reading = _read(handle.model, extension, handle.layers, target, target_len)
+    return _kind(handle, extension, reading), config
+
+
+def _kind(handle: Handle, extension: Extension, reading: EngineReading) -> str:
+    return "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
+
+
 def _with_config(
     host: PreTrainedModel,
     handle: Handle,
@@ -118,7 +135,7 @@ def _with_config(
     """Write the model with a config that the engine reads, or only name the settings of a trainer."""
     extension = frozen(handle.extension, handle.facts, target_len)
     config, reading = _read(host, extension, handle.layers, target, target_len)
-    kind = "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
+    kind = _kind(handle, extension, reading)
     notes = _notes(kind, extension, config, reading, host)
     if directory is None:
         name = host.name_or_path or "MODEL"

@@ -12,6 +12,7 @@ key is out of reach.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -22,14 +23,20 @@ from ropewalk.extension.extension import Extension
 from ropewalk.methods.facts import Facts
 
 
-def decay(extension: Extension, facts: Facts, length: int) -> Tensor:
-    """g(s) for s = 0 .. length-1, float64; of the first head, and of the first layer if layers differ."""
+def decay(extension: Extension, facts: Facts, length: int, distances: Sequence[int] | None = None) -> Tensor:
+    """g(s) for s = 0 .. length-1, float64; of the first head, and of the first layer if layers differ.
+
+    With `distances`, for these alone: they ascend from 0, and each is below the length.
+    """
     plain = replace(facts, softcap=None, sinks=False, weighted=False)
-    first_layer = replace(extension.at_layer(0, facts), positions=None)
+    first_layer = replace(extension.at_layer(0, facts), positions=None, surgery=())
+    weights = first_layer.weights(plain, torch.Generator().manual_seed(0))
+    if not first_layer.biases and not weights:  # only these differ between heads
+        plain = replace(plain, heads=1, kv_heads=None)
+    keys = torch.arange(length) if distances is None else length - 1 - torch.tensor(distances).flip(0)
     x = torch.full((1, 1, 1, facts.head_dim), facts.head_dim**-0.25, dtype=torch.float64)
     # Equal in both halves of a pair: rotating one against the other leaves the cosine.
-    q, k = x.expand(-1, facts.heads, -1, -1), x.expand(-1, facts.groups, length, -1)
-    weights = first_layer.weights(plain, torch.Generator().manual_seed(0))
-    logits = reference_logits(q, k, first_layer, plain, weights=weights)
+    q, k = x.expand(-1, plain.heads, -1, -1), x.expand(-1, plain.groups, len(keys), -1)
+    logits = reference_logits(q, k, first_layer, plain, positions_bj=keys[None], weights=weights)
     by_distance = logits[0, 0, 0].flip(0)
     return by_distance.masked_fill(by_distance.isinf(), math.nan)

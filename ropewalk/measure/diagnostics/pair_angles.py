@@ -10,6 +10,7 @@ extrapolation fails there (Peng et al. 2023, YaRN, arXiv:2309.00071, sec. 3.2; w
 from __future__ import annotations
 
 import math
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -42,6 +43,8 @@ def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAng
     before, after = RoPE().table(facts, length).inv_freq, first_layer.theta.table(facts, length).inv_freq
     reached = _furthest(first_layer.spans, length - 1, first_layer.turns(facts)) + 1
     full = 2 * math.pi
+    # A partial rotation has no entry for the pairs that it leaves alone.
+    pairs = zip_longest(before.tolist(), after.tolist(), reached.tolist(), fillvalue=0.0)
     return [
         PairAngles(
             pair=index,
@@ -50,9 +53,7 @@ def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAng
             turns_trained=facts.trained_len * original / full,
             turns_asked=most * theta / full,
         )
-        for index, (original, theta, most) in enumerate(
-            zip(before.tolist(), after.tolist(), reached.tolist(), strict=True)
-        )
+        for index, (original, theta, most) in enumerate(pairs)
     ]
 
 

@@ -61,17 +61,37 @@ def test_a_model_and_two_extensions(chromium, tmp_path, of):
         page.goto(place.as_uri())
         page.wait_for_selector("body[data-ready]")
         assert [page.input_value(f"#line-{side}") for side in "ab"] == lines
-        assert page.evaluate("Ropewalk.state.length()") == 131072
-        facts = page.evaluate("Ropewalk.state.facts()")
-        assert (facts["trained_len"], facts["head_dim"], facts["heads"]) == (32768, 16, 4)
+        assert page.text_content("#to-shown") == "131,072 tokens · 4×"
+        assert "trained on 32,768 tokens" in page.text_content("#model-summary")
+        assert "base 1,000,000 · 4 heads" in page.text_content("#model-summary")
         page.reload()
         page.wait_for_selector("body[data-ready]")
-        assert page.evaluate("Ropewalk.state.length()") == 131072
+        assert page.text_content("#to-shown") == "131,072 tokens · 4×"
         other = context.new_page()
-        other.goto(place.as_uri() + "#a=ntk&to=4")
+        other.goto(place.as_uri() + "#a=ntk&to=65536")
         other.wait_for_selector("body[data-ready]")
         assert other.input_value("#line-a") == "ntk"
-        assert other.evaluate("Ropewalk.state.facts().trained_len") == 4096
+        assert other.text_content("#to-shown") == "65,536 tokens · 2×"
+
+
+def test_lines_and_a_length_of_its_own(chromium, tmp_path):
+    """More lines than two are kept for typing, and a schedule that the model came with is named."""
+    scaling = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
+    tiny("llama", max_position_embeddings=256, rope_parameters=scaling).config.save_pretrained(tmp_path / "model")
+    place = tmp_path / "page.html"
+    lines = ["ntk:factor=3", "rope", "pi:factor=5"]
+    assert run(["page", str(tmp_path / "model"), *lines, "--to", "700", "-o", str(place)]) == 0
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.goto(place.as_uri() + "#lang=en")
+        page.wait_for_selector("body[data-ready]")
+        assert page.text_content("#to-shown") == "700 tokens · 2.73×"
+        assert "its own schedule: yarn, factor 4 (64 to 256 tokens)" in page.text_content("#model-summary")
+        page.fill("#line-b", "pi:factor=5")
+        page.wait_for_function(
+            "() => document.querySelector('#about-b code').textContent === '= interpolation:factor=5'"
+        )
+        assert "ropewalk export says" in page.text_content("#use-b")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +99,7 @@ def test_a_model_and_two_extensions(chromium, tmp_path, of):
     [
         (["no/such/model"], "model must be an existing folder, a GGUF file"),
         (["default", "yarm"], "did you mean 'yarn'"),
-        (["default", "yarn", "ntk", "pi"], "extensions must be at most two, which the page draws side by side, got 3"),
+        (["default", "yarn:faktor=3"], "did you mean 'factor'"),
         (["default", "yarn", "--to", "0"], "--to must be at least 1"),
     ],
 )

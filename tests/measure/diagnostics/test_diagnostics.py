@@ -229,6 +229,14 @@ def test_decay_is_of_the_turning_part_and_ends_where_reach_does():
     assert decay(lowest, FACTS, 5).isnan().tolist() == [False] * 2 + [True] * 3
 
 
+@pytest.mark.parametrize("line", ["rerope:window=16", "alibi", "t5", "dynamic_ntk", "streaming:window=9,n_sink=2"])
+def test_the_decay_of_some_distances_is_a_part_of_the_whole(line):
+    facts, some = replace(FACTS, heads=4, trained_len=48), [0, 1, 7, 60, 99]
+    extension = rw.parse(line, trained_len=48, target_len=100)
+    whole = decay(extension, facts, 100)
+    torch.testing.assert_close(decay(extension, facts, 100, some), whole[some], equal_nan=True)
+
+
 def test_distances_shown():
     rows = effective_distances(rw.parse("rerope:window=3").spans, torch.tensor([1, 5]), torch.arange(6))
     assert rows[1].tolist() == [3, 3, 3, 2, 1, 0]

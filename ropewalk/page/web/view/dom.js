@@ -1,5 +1,6 @@
 // Elements, and numbers as people read them. Data becomes text nodes only: nothing on the page parses it as HTML.
 "use strict";
+Ropewalk.Refusal = class extends Error {}; // what a reader is told, in a sentence
 Ropewalk.dom = (() => {
   const byId = (id) => document.getElementById(id);
 

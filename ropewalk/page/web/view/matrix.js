@@ -4,73 +4,55 @@ Ropewalk.matrix = (() => {
   const { byId, make, fill, number, whole, tokens, colour } = Ropewalk.dom;
   const { show, caption, hint, multiples } = Ropewalk.charts;
   const { t } = Ropewalk.words;
-  const CELLS = 192,
-    POINTS = 240;
-  const cursor = { row: CELLS - 1, column: 0, shown: false }; // one for both, so that they can be compared
+  const cursor = { row: Infinity, column: 0, shown: false }; // one for both, so that they can be compared
   let drawn = {};
 
   function draw(sides) {
     drawn = sides;
-    for (const side of ["a", "b"]) drawMatrix(side, sides[side].view, covered(sides[side]));
+    for (const side of ["a", "b"]) drawMatrix(side, sides[side]);
     drawDistances(sides);
   }
 
-  // The largest distance that training covers under the schedule.
-  function covered({ view }) {
-    const stretch = Ropewalk.frequencies.stretchOf(Ropewalk.extension.theta(view.extension));
-    return view.facts.trained_len * stretch - 1;
-  }
-
-  function drawMatrix(side, view, known) {
+  function drawMatrix(side, drawing) {
     const figure = byId(`matrix-${side}`),
       place = figure.querySelector(".matrix");
     figure.className = `cell side-${side}`;
     caption(
       figure,
-      [make("b", { class: "badge" }, side.toUpperCase()), " ", make("b", {}, seenWords(view))],
-      legend(side, view, known),
+      [make("b", { class: "badge" }, side.toUpperCase()), " ", make("b", {}, seenWords(drawing))],
+      legend(side, drawing),
     );
     if (!place.firstChild) build(side, place);
-    label(place, view);
+    label(place, drawing);
     const canvas = place.querySelector("canvas");
-    canvas.setAttribute("aria-label", `${side.toUpperCase()}: ${t("reach")}. ${seenWords(view)}. ${t("keyboard")}`);
-    paint(canvas, view, known, side);
+    canvas.setAttribute("aria-label", `${side.toUpperCase()}: ${t("reach")}. ${seenWords(drawing)}. ${t("keyboard")}`);
+    paint(canvas, drawing, side);
     point();
   }
 
   // How many keys the last query sees.
-  function seenBy(view) {
-    return view.spans.reduce((sum, span) => {
-      const [start, stop] = Ropewalk.reach.bounds(span, view.length - 1);
-      return sum + stop - start;
-    }, 0);
+  function seenWords({ reach: { seen }, length }) {
+    return seen === length ? t("seen_all") : t("seen_some", { seen: whole(seen), all: whole(length) });
   }
 
-  function seenWords(view) {
-    const seen = seenBy(view);
-    return seen === view.length ? t("seen_all") : t("seen_some", { seen: whole(seen), all: whole(view.length) });
-  }
-
-  function legend(side, view, known) {
+  function legend(side, { reach, known, length }) {
     const item = (style, word) => {
       const box = make("i");
       box.style.background = style;
       return make("span", { class: "legend" }, box, t(word));
     };
     const ramp = `linear-gradient(to right, ${colour(side)}, color-mix(in srgb, ${colour(side)} 22%, ${colour("sheet")}))`;
-    const isNew = Ropewalk.reach.furthest(view.spans, view.length - 1) > known,
-      all = seenBy(view) === view.length;
     return make(
       "span",
       {},
       item(ramp, "legend_near"),
-      isNew ? item(colour("new"), "legend_new") : "",
-      all ? "" : item(colour("sheet"), "legend_unseen"),
+      reach.furthest > known ? item(colour("new"), "legend_new") : "",
+      reach.seen === length ? "" : item(colour("sheet"), "legend_unseen"),
     );
   }
 
   function build(side, place) {
-    const canvas = make("canvas", { width: CELLS, height: CELLS, tabindex: 0, role: "img" });
+    const canvas = make("canvas", { tabindex: 0, role: "img" });
     canvas.addEventListener("pointermove", (event) => at(canvas, event));
     canvas.addEventListener("pointerdown", (event) => at(canvas, event));
     canvas.addEventListener("keydown", (event) => step(event));
@@ -78,41 +60,33 @@ Ropewalk.matrix = (() => {
     place.append(make("div", { class: "rows" }), canvas, make("div", { class: "columns" }));
   }
 
-  function label(place, view) {
-    const end = tokens(view.length);
+  function label(place, { length }) {
+    const end = tokens(length);
     fill(place.querySelector(".rows"), ...["0", t("query_axis"), end].map((text) => make("span", {}, text)));
     fill(place.querySelector(".columns"), ...["0", t("key_axis"), end].map((text) => make("span", {}, text)));
   }
 
-  // A cell is the last query of its rows; it shows the nearest key of its columns that the query sees.
-  function paint(canvas, view, known, side) {
+  // A cell is one query and one key: tokens at equal steps, and the last token.
+  function paint(canvas, { reach, known, length, places }, side) {
+    canvas.width = canvas.height = places.length;
     const context = canvas.getContext("2d", { willReadFrequently: true });
-    const image = context.createImageData(CELLS, CELLS);
     const near = rgb(context, colour(side)),
       far = mixed(near, rgb(context, colour("sheet")), 0.78);
     const red = mixed(rgb(context, colour("new")), rgb(context, colour("sheet")), 0.2),
-      most = Math.max(Math.min(known, view.length), 1);
-    for (let row = 0; row < CELLS; row++) {
-      const query = queryOf(view, row);
-      for (const span of [...view.spans].reverse()) {
-        const [start, stop] = Ropewalk.reach.bounds(span, query);
-        if (stop <= start) continue;
-        const [first, last] = [start, stop - 1].map((key) => Math.floor((key * CELLS) / view.length));
-        for (let column = first; column <= last; column++) {
-          const key = Math.min(Math.max(keyOf(view, column), start), stop - 1);
-          const distance = span.qAt(query) - span.kAt(key);
-          const shade = distance > known ? red : mixed(near, far, Math.sqrt(Math.min(distance / most, 1)));
-          image.data.set([...shade, 255], 4 * (row * CELLS + column));
-        }
-      }
-    }
-    context.clearRect(0, 0, CELLS, CELLS);
+      most = Math.max(Math.min(known, length), 1);
+    const image = context.createImageData(places.length, places.length);
+    reach.distances.forEach((row, query) => {
+      row.forEach((distance, key) => {
+        if (distance === null) return;
+        const shade = distance > known ? red : mixed(near, far, Math.sqrt(Math.min(Math.max(distance, 0) / most, 1)));
+        image.data.set([...shade, 255], 4 * (query * places.length + key));
+      });
+    });
+    context.clearRect(0, 0, places.length, places.length);
     context.putImageData(image, 0, 0);
     canvas.picture = image;
   }
 
-  const queryOf = (view, row) => Math.max(Math.ceil(((row + 1) * view.length) / CELLS) - 1, 0);
-  const keyOf = (view, column) => Math.min(Math.floor(((column + 0.5) * view.length) / CELLS), view.length - 1);
   const mixed = (one, other, share) => one.map((value, index) => Math.round(value + (other[index] - value) * share));
 
   function rgb(context, name) {
@@ -123,7 +97,7 @@ Ropewalk.matrix = (() => {
 
   function at(canvas, event) {
     const box = canvas.getBoundingClientRect();
-    const cell = (offset, size) => Math.floor((offset / size) * CELLS);
+    const cell = (offset, size) => Math.floor((offset / size) * canvas.width);
     moveTo(cell(event.clientY - box.top, box.height), cell(event.clientX - box.left, box.width));
   }
 
@@ -133,14 +107,15 @@ Ropewalk.matrix = (() => {
       { ArrowUp: [-by, 0], ArrowDown: [by, 0], ArrowLeft: [0, -by], ArrowRight: [0, by] }[event.key] ?? [];
     if (rows === undefined) return;
     event.preventDefault();
-    moveTo(cursor.row + rows, cursor.column + columns);
+    moveTo(within(cursor.row) + rows, within(cursor.column) + columns);
   }
 
   function moveTo(row, column) {
-    const inside = (cell) => Math.min(Math.max(cell, 0), CELLS - 1);
-    Object.assign(cursor, { row: inside(row), column: inside(column), shown: true });
+    Object.assign(cursor, { row: within(row), column: within(column), shown: true });
     point();
   }
+
+  const within = (cell) => Math.min(Math.max(cell, 0), drawn.a.places.length - 1);
 
   // The cross of the cursor on both canvases, and what is under it.
   function point() {
@@ -152,39 +127,32 @@ Ropewalk.matrix = (() => {
       context.putImageData(canvas.picture, 0, 0);
       const readout = figure.querySelector(".readout");
       readout.setAttribute("aria-live", document.activeElement === canvas ? "polite" : "off");
-      readout.textContent = cursor.shown ? describe(drawn[side].view) : hint(figure);
+      readout.textContent = cursor.shown ? describe(drawn[side]) : hint(figure);
       if (!cursor.shown) continue;
       context.fillStyle = colour("ink");
-      context.globalAlpha = 0.55;
-      context.fillRect(0, cursor.row, CELLS, 1);
-      context.fillRect(cursor.column, 0, 1, CELLS);
+      context.globalAlpha = 0.3;
+      context.fillRect(0, within(cursor.row), canvas.width, 1);
+      context.fillRect(within(cursor.column), 0, 1, canvas.width);
       context.globalAlpha = 1;
     }
   }
 
-  function describe(view) {
-    const query = queryOf(view, cursor.row),
-      key = keyOf(view, cursor.column);
-    const places = { query: whole(query), key: whole(key), true: whole(query - key) };
-    if (key > query) return t("cell_later", places);
-    const distance = Ropewalk.reach.distance(view.spans, query, key);
-    return Number.isNaN(distance)
-      ? t("cell_unseen", places)
-      : t("cell_seen", { ...places, distance: number(distance) });
+  function describe({ reach, places }) {
+    const [row, column] = [within(cursor.row), within(cursor.column)],
+      [query, key] = [places[row], places[column]];
+    const words = { query: whole(query), key: whole(key), true: whole(query - key) };
+    if (key > query) return t("cell_later", words);
+    const distance = reach.distances[row][column];
+    return distance === null ? t("cell_unseen", words) : t("cell_seen", { ...words, distance: number(distance) });
   }
 
   function drawDistances({ a, b }) {
-    const length = a.view.length,
-      xs = [];
-    for (let point = 0; point < POINTS; point++) xs.push(Math.round((point * (length - 1)) / (POINTS - 1)));
-    const line = ({ view }) =>
-      xs.map((x) => {
-        const distance = Ropewalk.reach.distance(view.spans, length - 1, length - 1 - x);
-        return Number.isNaN(distance) ? null : distance;
-      });
+    const { length, places } = a,
+      xs = places.map((key) => length - 1 - key).reverse();
+    const line = ({ reach }) => [...reach.distances.at(-1)].reverse();
     const data = [xs, line(a), line(b)],
       figure = byId("distances"),
-      { trained_len } = a.view.facts;
+      { trained_len } = a.ground;
     const shown = (value) => (value === null ? t("unseen_value") : number(value));
     caption(figure, make("b", {}, t("distances_title")), "", true);
     const most = Math.max(trained_len, ...data[1], ...data[2]);

@@ -7,16 +7,24 @@ Ropewalk.schedule = (() => {
   const FLOOR = 1e-4; // rotations: the least that the charts show
 
   function draw(sides) {
-    const pairs = {
-      a: Ropewalk.diagnostics.pairAngles(sides.a.view),
-      b: Ropewalk.diagnostics.pairAngles(sides.b.view),
-    };
+    const pairs = { a: pairsOf(sides.a), b: pairsOf(sides.b) };
     const all = [...pairs.a, ...pairs.b].flatMap((pair) => [pair.trained, pair.asked]).filter((turns) => turns > 0);
     const least = Math.max(Math.min(...all, 1) / 2, FLOOR),
       most = Math.max(...all, 1) * 2;
     for (const side of ["a", "b"]) drawAngles(side, pairs[side], [least, most]);
     drawSlowed(pairs);
-    return pairs;
+  }
+
+  // Of every pair, fastest first: rotations in training, and in the last row of the text.
+  function pairsOf({ pairs, ground }) {
+    return ground.turns.map((trained, pair) => ({
+      pair,
+      trained,
+      theta: pairs.theta[pair],
+      slowedBy: pairs.slowed[pair],
+      asked: pairs.asked[pair],
+      unseen: pairs.unseen.includes(pair),
+    }));
   }
 
   function drawAngles(side, pairs, range) {
@@ -101,7 +109,7 @@ Ropewalk.schedule = (() => {
   }
 
   function drawSlowed(pairs) {
-    const times = (side) => pairs[side].map(({ slowedBy }) => (Number.isFinite(slowedBy) ? slowedBy : null));
+    const times = (side) => pairs[side].map(({ slowedBy }) => slowedBy);
     const data = [pairs.a.map(({ pair }) => pair), times("a"), pairs.a.map((_, index) => times("b")[index] ?? null)];
     const most = Math.max(2, ...data[1].filter(Boolean), ...data[2].filter(Boolean));
     caption(byId("slowed"), make("b", {}, t("slowed_title")), "", true);

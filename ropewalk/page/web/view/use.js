@@ -1,12 +1,11 @@
 // Commands to copy for both extensions, and what to be warned of.
 "use strict";
 Ropewalk.use = (() => {
-  const { byId, make, fill, number, whole } = Ropewalk.dom;
+  const { byId, make, fill, number } = Ropewalk.dom;
   const { t } = Ropewalk.words;
-  const FORGETS = ["window", "blockwise", "chunks", "sinks", "lambda_mask"];
   const ENGINES = { vllm: "vLLM", sglang: "SGLang", "llama.cpp": "llama.cpp" };
 
-  function draw(sides, angles) {
+  function draw(sides) {
     for (const name of ["a", "b"]) {
       const side = sides[name],
         place = byId(`use-${name}`);
@@ -18,55 +17,51 @@ Ropewalk.use = (() => {
         " ",
         make("span", { class: "name" }, side.line),
       );
-      fill(place, heading, warnings(side, angles[name]), ...snippets(side));
+      fill(place, heading, warnings(side), ...snippets(side));
     }
     fill(byId("use-both"), ...both(sides));
   }
 
-  function snippets({ line, extension, view, own }) {
-    const { length, facts } = view,
-      flags = Ropewalk.engines.vllmFlags(extension, facts, length);
+  function snippets({ line, length, way, engines, flags }) {
     return [
-      ...titled("command_line", shell(line, extension, length)),
-      ...titled("in_python", python(line, extension, length)),
-      ...engineRows(extension, facts, length, own),
-      ...(flags && !own ? titled("engine_flags", `vllm serve MODEL ${flags}`) : []),
+      ...titled("command_line", shell(line, way, length)),
+      ...titled("in_python", python(line, way, length)),
+      ...engineRows(engines),
+      ...titled("engine_flags", flags && `vllm serve MODEL ${flags}`),
     ];
   }
 
   // One command that measures both; nothing where one of them changes weights or combines contexts.
   function both({ a, b }) {
-    if ([a, b].some(({ extension }) => extension.decoding || extension.surgery.length)) return [];
-    const { facts, length } = a.view,
-      lengths = `${facts.trained_len},${length}`;
+    if ([a, b].some(({ way }) => way !== "attention")) return [];
+    const lengths = [...new Set([Ropewalk.data.model.trained_len, a.length])].join(",");
     return titled("compare_both", `ropewalk compare MODEL ${quoted(a.line)} ${quoted(b.line)} --lengths ${lengths}`);
   }
 
   const titled = (word, text) => (text ? [make("h3", {}, t(word)), snippet(text)] : []);
   const quoted = (line) => (/^[\w:=,.+-]+$/.test(line) ? line : `'${line.replaceAll("'", `'\\''`)}'`);
 
-  function shell(line, { decoding, surgery }, length) {
+  function shell(line, way, length) {
     const said = quoted(line);
-    if (surgery.length) return "";
-    if (decoding) return `ropewalk generate MODEL ${said} --contexts FOLDER --question TEXT`;
+    if (way === "surgery") return "";
+    if (way === "decoding") return `ropewalk generate MODEL ${said} --contexts FOLDER --question TEXT`;
     return [
       `ropewalk generate MODEL ${said} --to ${length} --prompt-file book.txt`,
       `ropewalk export MODEL ${said} --to ${length} --target vllm -o FOLDER`,
     ].join("\n");
   }
 
-  function python(line, { decoding, surgery }, length) {
+  function python(line, way, length) {
     const text = JSON.stringify(line),
       first = "import ropewalk as rw\n\n";
-    if (surgery.length) return `${first}model = rw.convert(model, ${text}, target_len=${length})`;
-    if (decoding) {
+    if (way === "surgery") return `${first}model = rw.convert(model, ${text}, target_len=${length})`;
+    if (way === "decoding") {
       return `${first}rule = rw.parse(${text}).decoding\nanswer = rw.nbce_generate(model, tokenizer, contexts, question, decoding=rule)`;
     }
     return `${first}rw.extend(model, ${text}, target_len=${length})`;
   }
 
-  function engineRows(extension, facts, length, own) {
-    const kinds = own ? null : Ropewalk.engines.kinds(extension, facts, length);
+  function engineRows(kinds) {
     const rows = Object.entries(ENGINES).map(([engine, name]) => {
       return make("tr", {}, make("td", {}, name), make("td", {}, t(kinds ? kinds[engine] : "own_asked")));
     });
@@ -97,40 +92,11 @@ Ropewalk.use = (() => {
     }
   }
 
-  function warnings(side, angles) {
-    const words = [...warned(side, angles)].map(([word, values]) => make("li", {}, t(word, values)));
+  function warnings({ warnings }) {
+    const formatted = (values) => Object.fromEntries(Object.entries(values).map(([name, n]) => [name, number(n)]));
+    const words = warnings.map(([word, values]) => make("li", {}, t(word, formatted(values))));
     return make("ul", { class: "warnings" }, words.length ? words : make("li", { class: "none" }, t("no_warning")));
   }
 
-  function* warned({ extension, view, own, needs }, angles) {
-    const { facts, length, spans } = view,
-      schedule = Ropewalk.extension.theta(extension);
-    const times = length / facts.trained_len,
-      unseen = angles.filter((pair) => pair.unseen).length;
-    const furthest = Ropewalk.reach.furthest(spans, length - 1);
-    if (needs === "training") yield ["warn_training"];
-    if (needs === "tuning") yield ["warn_tuning"];
-    if (extension.decoding) yield ["warn_decoding"];
-    if (extension.surgery.length) yield ["warn_surgery"];
-    if (extension.positions) yield ["warn_numbering"];
-    if (own && extension.frequencies && !extension.instead) yield ["warn_own"];
-    if (unseen) yield ["warn_new", { count: whole(unseen) }];
-    else if (schedule.name === "rope" && furthest >= facts.trained_len)
-      yield ["warn_new_distance", { distance: whole(furthest) }];
-    if (changesShort(schedule, extension, facts)) yield ["warn_static"];
-    if (schedule.name === "ntk" && schedule.values.factor < 2 * times) {
-      yield ["warn_ntk", { times: number(times), double: number(2 * times) }];
-    }
-    if (FORGETS.includes(view.extension.reach?.name) && !extension.layers.size) yield ["warn_forgets"];
-  }
-
-  // Whether a row within the trained length gets other numbers than without the extension.
-  function changesShort(schedule, extension, facts) {
-    if (["rope", "dynamic", "none", "xpos", "abf", "partial"].includes(schedule.name)) return false;
-    const table = Ropewalk.frequencies.tableOf(schedule, facts, 1).invFreq,
-      trained = Ropewalk.frequencies.trained(facts);
-    return table.some((angle, pair) => angle !== trained[pair]);
-  }
-
-  return { draw };
+  return { draw, quoted };
 })();

@@ -16,15 +16,12 @@ Ropewalk.words = (() => {
       "训练长度 {trained} · 每头旋转 {dims} 维 · base {base} · {heads} 头 · {layers} 层{own}",
     ],
     own_schedule: [" · its own schedule: {type}", " · 自带频率方案：{type}"],
-    trained_len: ["trained length", "训练长度"],
-    head_dim: ["dimensions of a head", "每头维数"],
-    rotary_dim: ["of them rotated", "其中旋转的"],
-    base: ["base of the rotation", "旋转的 base"],
-    heads: ["heads", "头数"],
-    layers: ["layers", "层数"],
-    all: ["all", "全部"],
-    paste: ["or paste the model's config.json", "或粘贴模型的 config.json"],
-    read_from: ["Read from config.json.", "已从 config.json 读取。"],
+    another_model: ["Another model:", "换一个模型："],
+    asking: ["The server draws it…", "服务器正在计算…"],
+    not_here: [
+      "This page does not hold that line. Write it into a page: {command}; or start ropewalk serve MODEL, whose page draws what you type.",
+      "此页面没有这一行。写入页面：{command}；或运行 ropewalk serve MODEL，其页面会画出你输入的内容。",
+    ],
     target: ["Target length", "目标长度"],
     target_shown: ["{length} tokens · {times}×", "{length} token · {times} 倍"],
     schedule: ["Schedule", "频率方案"],
@@ -162,43 +159,6 @@ Ropewalk.words = (() => {
     ],
     no_warning: ["Nothing to warn about.", "没有需要注意的。"],
 
-    note_no_base: ["It states no rope_theta: 10,000 is assumed.", "没有 rope_theta：按 10,000 处理。"],
-    note_layer_types: [
-      "Layer types rotate differently: {drawn} is drawn, and not {others}.",
-      "各类层的旋转不同：图中是 {drawn}，不是 {others}。",
-    ],
-    note_mrope: [
-      "Positions have several axes (M-RoPE): drawn as for plain text.",
-      "位置有多个轴（M-RoPE）：按纯文本画出。",
-    ],
-    note_unknown_type: [
-      "Not understood: the rope type {type}. It is drawn as plain rotation.",
-      "未能识别 rope 类型 {type}：按普通旋转画出。",
-    ],
-    note_latent: [
-      "Keys are latent (DeepSeek): a part of each head rotates.",
-      "键来自潜向量（DeepSeek）：每头只有一部分旋转。",
-    ],
-    note_unread: ["Not understood, and not drawn: {names}.", "未能识别，也没有画出：{names}。"],
-    note_dynamic: [
-      "Its dynamic schedule begins beyond the trained length: an extension replaces it.",
-      "其 dynamic 方案从训练长度之外开始：扩展会替换它。",
-    ],
-    note_longrope: [
-      "It has other divisors for long texts: those for short texts are drawn.",
-      "长文本另有一组除数：图中是短文本的那组。",
-    ],
-    note_temperature: ["Its temperature stays in force and is not drawn.", "其温度继续有效，没有画出。"],
-    note_window: [
-      "Layers with a window of {window} tokens keep it; it is not drawn.",
-      "有 {window} 窗口的层保留其窗口；没有画出。",
-    ],
-    note_softcap: ["Its cap of the logits is not drawn.", "其 logit 上限没有画出。"],
-    note_no_heads: [
-      "It states no num_attention_heads: one head is assumed.",
-      "没有 num_attention_heads：按一个头处理。",
-    ],
-
     key: ["API key", "API 密钥"],
     connect: ["Connect", "连接"],
     key_needed: ["The server asks for an API key.", "服务器需要 API 密钥。"],
@@ -260,8 +220,5 @@ Ropewalk.words = (() => {
 
   const ofBrowser = () => (/^zh\b/i.test(navigator.language) ? "zh" : "en");
 
-  // The line that says what a method is; in Chinese where there is one.
-  const idea = (entry) => (language === "zh" && Ropewalk.chinese[entry.key]) || entry.idea;
-
-  return { t, choose, ofBrowser, idea, current: () => language, WORDS };
+  return { t, choose, ofBrowser, current: () => language, WORDS };
 })();

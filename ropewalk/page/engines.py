@@ -1,0 +1,93 @@
+"""What engines make of a line, by the rules of export, on a small Llama with the rotation of the page's model."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from functools import cache
+from typing import NamedTuple
+
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from ropewalk.engines.export.export import predict
+from ropewalk.engines.rules.statement import StatedModel
+from ropewalk.engines.vllm.check import flags
+from ropewalk.errors import DoesNotFit, RopewalkError
+from ropewalk.extension.parsing import Line
+from ropewalk.hf.attach.handle import ATTENTION, Handle
+from ropewalk.hf.attach.modes import attached_all
+from ropewalk.hf.checkpoint.closed_config import without_warning
+from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.methods.facts import Facts
+
+ENGINES = ("vllm", "sglang", "llama.cpp")
+REFUSED = "refused"  # beside the kinds of export
+STATED = ("rope_parameters", "max_position_embeddings")  # of a config: what an extension changes
+LAYERS = 4  # enough for presets whose layers differ
+
+
+class SmallLlama(NamedTuple):
+    """A small Llama, and what the probe says of its layers."""
+
+    model: LlamaForCausalLM
+    layers: list[ProbedLayer]
+    facts: list[Facts]
+
+
+class InEngines(NamedTuple):
+    """Of each engine a kind of export, or that it cannot run the line; and vLLM's flags where they are enough."""
+
+    kinds: dict[str, str]
+    flags: str
+
+
+def in_engines(line: Line, facts: Facts, length: int) -> InEngines | None:
+    """What the engines make of a line; nothing for a model that no Llama stands for: export asks its checkpoint."""
+    if facts.inv_freq is not None or facts.rotary_dim is not None:
+        return None
+    llama = _llama(facts.trained_len, facts.head_dim, facts.base)
+    try:
+        handle = _handle(llama, line, length)
+    except RopewalkError:  # it fits the model, and not one of four layers
+        return None
+    kinds, shown = dict.fromkeys(ENGINES, REFUSED), ""
+    if handle.extension.decoding or handle.extension.surgery:  # which are no part of a model that runs
+        return InEngines(kinds, shown)
+    for engine in ENGINES:
+        with suppress(DoesNotFit), without_warning():
+            kinds[engine], config = predict(handle, engine, length)
+            if engine == "vllm" and kinds[engine] == "native" and config and config.window is None:
+                shown = _flags(llama, config, length)
+    return InEngines(kinds, shown)
+
+
+def _handle(llama: SmallLlama, line: Line, length: int) -> Handle:
+    """The Llama as if it were under the line: rules of export read it, and nothing is put on the model."""
+    extension = line.build_for(llama.facts[0], length)
+    layers = tuple(attached_all(llama.layers, llama.facts, extension))
+    return Handle(llama.model, extension, layers, False, ExitStack(), ATTENTION, target_len=length)
+
+
+@cache
+def _llama(trained_len: int, head_dim: int, base: float) -> SmallLlama:
+    config = LlamaConfig(
+        hidden_size=8,
+        intermediate_size=8,
+        vocab_size=8,
+        num_attention_heads=1,
+        num_hidden_layers=LAYERS,
+        head_dim=head_dim,
+        max_position_embeddings=trained_len,
+        rope_parameters={"rope_type": "default", "rope_theta": base},
+    )
+    model = LlamaForCausalLM(config)
+    layers = probe(model)
+    return SmallLlama(model, layers, [facts_of(model, layer, len(layers)) for layer in layers])
+
+
+def _flags(llama: SmallLlama, stated: StatedModel, length: int) -> str:
+    """What makes vLLM compute it from the model's own folder."""
+    changes = {name: getattr(stated.text, name) for name in STATED}
+    before = llama.model.config
+    return flags({name: value for name, value in changes.items() if value != getattr(before, name)}, length)

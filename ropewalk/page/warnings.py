@@ -1,0 +1,61 @@
+"""What to be warned of before a line is used: words of the page, with their values."""
+
+from __future__ import annotations
+
+import torch
+
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import Line
+from ropewalk.extension.presets.needs import Needs, needs
+from ropewalk.measure.diagnostics.pair_angles import PairAngles
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import NTK, RoPE
+from ropewalk.methods.reach import furthest
+
+LEAST_FIRST: tuple[Needs, ...] = ("nothing", "tuning", "training")
+Warned = tuple[str, dict[str, float]]
+
+
+def needs_of(line: Line) -> Needs:
+    """What a line needs on a trained rotary model: as much as the preset in it that needs most."""
+    return max((needs(term.name) for term in line.terms), key=LEAST_FIRST.index, default="nothing")
+
+
+def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles: list[PairAngles]) -> list[Warned]:
+    """The words that hold, under an extension that fits the model."""
+    ground, needed = extension.ground(facts), needs_of(line)
+    schedule = extension.at_layer(0, ground).theta
+    changes_short = not torch.equal(schedule.table(ground, 1).inv_freq, RoPE().table(ground, 1).inv_freq)
+    said = {
+        "warn_training": needed == "training",
+        "warn_tuning": needed == "tuning",
+        "warn_decoding": bool(extension.decoding),
+        "warn_surgery": bool(extension.surgery),
+        "warn_numbering": bool(extension.positions),
+        "warn_own": facts != facts.undone and extension.frequencies is not None and not extension.instead,
+        "warn_static": changes_short and needed != "training",
+    }
+    warned: list[Warned] = [(word, {}) for word, holds in said.items() if holds]
+    return warned + _of_length(extension, ground, length, angles)
+
+
+def _of_length(extension: Extension, facts: Facts, length: int, angles: list[PairAngles]) -> list[Warned]:
+    """Those that the target length decides."""
+    first, times = extension.at_layer(0, facts), length / facts.trained_len
+    unseen, distance = sum(pair.unseen for pair in angles), furthest(first.spans, length - 1)
+    warned: list[Warned] = []
+    if unseen:
+        warned.append(("warn_new", {"count": unseen}))
+    elif isinstance(first.theta, RoPE) and distance >= facts.trained_len:
+        warned.append(("warn_new_distance", {"distance": distance}))
+    if isinstance(first.theta, NTK) and times > 1 and first.theta.factor < 2 * times:
+        warned.append(("warn_ntk", {"times": times, "double": 2 * times}))
+    if not extension.layers and _forgets(first, length):
+        warned.append(("warn_forgets", {}))
+    return warned
+
+
+def _forgets(first: Extension, length: int) -> bool:
+    """Whether the last query does not see every key."""
+    row = torch.tensor([length - 1])
+    return int(sum(stop - start for start, stop in (span.bounds(row) for span in first.spans.spans()))) < length
