@@ -19,7 +19,7 @@ from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import read_line
 from ropewalk.hf import score_tokens
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
-from ropewalk.measure.api.loading import opened_as
+from ropewalk.measure.api.loading import open_model
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import Context
 
@@ -45,7 +45,7 @@ def main(model: str = "default", length: int = 4096, *lines: str) -> None:
     """Measure and record."""
     torch.set_num_threads(1)
     rows = []
-    with opened_as(model, None) as host:
+    with open_model(model) as host:
         subject = host.subject("all:stdlib", length)
         config = host.model.config.get_text_config()
         for line in lines or LINES:

@@ -130,7 +130,7 @@ def ours() -> Iterator[Batches]:
     """Our engine under all extensions."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ropewalk.measure.api.loading import keep_memory
+    from ropewalk.hf.loading import keep_memory
     from ropewalk.models import DEFAULT
     from ropewalk.serve.generation.engine import Engine
     from ropewalk.serve.generation.model import ServedModel, served_extensions

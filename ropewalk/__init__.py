@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.parsing import parse
     from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
+    from ropewalk.hf.load_options import LoadOptions
     from ropewalk.measure.api.comparing import compare
     from ropewalk.measure.api.diagnosing import diagnose
     from ropewalk.measure.api.leaderboard import leaderboard
@@ -36,6 +37,7 @@ __all__ = [
     "Extension",
     "Facts",
     "InvalidValue",
+    "LoadOptions",
     "NotInstalled",
     "RopewalkError",
     "UnknownName",
@@ -66,6 +68,7 @@ _OF_MODELS = ("convert", "extend", "extended", "inspect", "load", "save", "score
 _LATER = {
     "Extension": "extension.extension",
     "Facts": "methods.facts",
+    "LoadOptions": "hf.load_options",
     "attend": "attention",
     "check": "engines.check.check",
     "compare": "measure.api.comparing",

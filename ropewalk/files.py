@@ -1,11 +1,14 @@
-"""Reading files and JSON: whatever cannot be read raises `Unreadable` with the file and the reason."""
+"""Reading files and JSON: whatever cannot be read raises `Unreadable` with the file and the reason.
+
+And numbers as JSON has them, which knows no infinity and no NaN.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -78,11 +81,13 @@ def read_json(text: str | bytes, field: str, rule: str = "JSON") -> Any:
             refuse(name, "this key is there twice")
         return values
 
-    def finite(number: str) -> float:
+    def finite_number(number: str) -> float:
         return float(number) if math.isfinite(float(number)) else refuse(number, "numbers must be finite")
 
     try:
-        return json.loads(text, object_pairs_hook=without_repeats, parse_constant=finite, parse_float=finite)
+        return json.loads(
+            text, object_pairs_hook=without_repeats, parse_constant=finite_number, parse_float=finite_number
+        )
     except RopewalkError:
         raise
     except (ValueError, RecursionError) as wrong:  # broken, not UTF-8, a number of thousands of digits; nested too deep
@@ -131,3 +136,22 @@ def reading(path: Path, field: str, rule: str) -> Iterator[BinaryIO]:
         raise Unreadable(field, rule, str(path), remedy=why(wrong)) from wrong
     with opened:
         yield opened
+
+
+def finite(value: float) -> float | None:
+    """The number; None where it was not measured, or where an interval is open."""
+    return value if math.isfinite(value) else None
+
+
+def record_json(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with every number finite or null."""
+    return {key: finite_json(part) for key, part in record.items()}
+
+
+def finite_json(value: Any) -> Any:
+    """A part of such a record."""
+    if isinstance(value, Mapping):
+        return record_json(value)
+    if isinstance(value, list | tuple):
+        return [finite_json(part) for part in value]
+    return finite(value) if isinstance(value, float) else value

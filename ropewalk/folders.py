@@ -16,9 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError, Unreadable
-from ropewalk.files import holds, why
-from ropewalk.models import parts_of
+from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError
+from ropewalk.files import why
 
 try:
     import fcntl
@@ -61,27 +60,6 @@ def refusing_full(place: object, remedy: str) -> Iterator[None]:
         if reason is None:
             raise
         raise DoesNotFit("disk", f"large enough to write to {place}", why(reason), remedy=remedy) from wrong
-
-
-def require_plausible(model: str, *, config_is_enough: bool = False) -> None:
-    """Refuse early, without network, what is neither a folder with a model nor a name on the hub."""
-    if config_is_enough and Path(model).suffix == ".json" and holds(Path(model).is_file):
-        return
-    repository, gguf = parts_of(model)
-    if gguf and (holds(Path(model).is_file) or _could_be_on_the_hub(repository)):
-        return
-    place = Path(model)
-    is_folder = holds(place.is_dir)
-    if not is_folder and (gguf or holds(place.exists) or not _could_be_on_the_hub(model)):
-        rule = "an existing folder, a GGUF file, or a name on the hub such as owner/name or owner/name:file.gguf"
-        raise Unreadable("model", rule, model)
-    if is_folder and not holds((place / "config.json").is_file):
-        raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
-
-
-def _could_be_on_the_hub(model: str) -> bool:
-    parts = model.split("/")
-    return len(parts) == 2 and all(part[:1].isalnum() or part[:1] == "_" for part in parts) and model.isprintable()
 
 
 def require_writable(directory: Path) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ropewalk.files import finite
 from ropewalk.measure.metrics.intervals import Estimate
-from ropewalk.plain_json import finite
 
 # The five articles whose claims the project began with; studies/results/README.md has them in full. The fourth is
 # kexue.fm/9577.

@@ -98,7 +98,7 @@ def measured() -> Mapping[str, Any]:
     from ropewalk.models import path_of
 
     model, tokenizer = load(path_of("default")), fetch_tokenizer(path_of("default"))
-    length = trained_len(model.config.get_text_config())
+    length = trained_len(model)
     subject = Subject(model=model, tokenizer=tokenizer, corpus=CORPUS, longest=length)
     increases: dict[str, dict[str, list[float]]] = {}
     for line in LINES:

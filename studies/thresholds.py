@@ -97,7 +97,7 @@ def measured() -> Mapping[str, Any]:
     from ropewalk.models import path_of
 
     model, tokenizer = load(path_of("default")), fetch_tokenizer(path_of("default"))
-    length = trained_len(model.config.get_text_config())
+    length = trained_len(model)
 
     def part(first: int, count: int, thresholds: Iterable[Turns]) -> dict[str, Any]:
         texts = Subject(model=model, tokenizer=tokenizer, corpus=CORPUS, longest=FACTOR * length, every=2, first=first)

@@ -182,7 +182,7 @@ def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
 
     place = path_of("default")
     model, tokenizer = load(place), fetch_tokenizer(place)
-    length = trained_len(model.config.get_text_config())
+    length = trained_len(model)
     corpus = results["marks"]["corpus"]
     subject = Subject(model=model, tokenizer=tokenizer, corpus=corpus, longest=max(TIMES) * length)
     if results["marks"]["weights"] != marks_of(model, tokenizer)["weights"]:

@@ -1,12 +1,13 @@
 """Reading files and JSON: every refusal names the file, and nothing is taken for what it is not."""
 
 import json
+import math
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from ropewalk.errors import Unreadable
-from ropewalk.files import holds, read_json, read_record, read_text, text_in_pieces
+from ropewalk.files import finite, holds, read_json, read_record, read_text, record_json, text_in_pieces
 
 NAMES = ["null\0byte", "half a pair \ud800", "x" * 300, "missing", "."]
 
@@ -74,3 +75,16 @@ def test_a_record_is_an_object(tmp_path, text):
     (tmp_path / "file").write_text(text)
     with pytest.raises(Unreadable, match="file must be a record, a JSON object, got"):
         read_record(tmp_path / "file", "a record")
+
+
+@pytest.mark.parametrize(("value", "written"), [(1.5, 1.5), (math.nan, None), (math.inf, None), (-math.inf, None)])
+def test_a_number_that_json_does_not_have_becomes_null(value, written):
+    assert finite(value) == written
+
+
+def test_so_does_one_within_a_record():
+    record = {"a": (1, math.nan), "b": {"c": [math.inf, "x", None, True]}}
+    assert json.loads(json.dumps(record_json(record), allow_nan=False)) == {
+        "a": [1, None],
+        "b": {"c": [None, "x", None, True]},
+    }

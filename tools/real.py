@@ -33,8 +33,10 @@ from real_models import MODELS, TEXTS, fetched_model, fetched_texts
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import read_line
+from ropewalk.files import finite_json
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
-from ropewalk.measure.api.loading import opened_as
+from ropewalk.measure.api.loading import open_model
 from ropewalk.measure.compare.cells import Cell, cells
 from ropewalk.measure.compare.compare import Comparison, compare
 from ropewalk.measure.compare.leaderboard import TimeIsUp
@@ -43,7 +45,6 @@ from ropewalk.measure.compare.store import Store
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.report.comparison import as_json
 from ropewalk.measure.tasks import Context, Repetition, Task
-from ropewalk.plain_json import finite_json
 
 FOLDER = Path("build/real")  # relative, so that a store knows the texts again in another checkout
 OUT = Path("docs/results/real")
@@ -77,7 +78,7 @@ def tasks_of(samples: int, repeated: int) -> tuple[Task, ...]:
 
 def subject_of(place: Place, stack: ExitStack) -> Subject:
     """The model in bfloat16 with its texts."""
-    host = stack.enter_context(opened_as(place.model, None, dtype="bfloat16"))
+    host = stack.enter_context(open_model(place.model, options=LoadOptions(dtype="bfloat16")))
     return host.subject(place.corpus, place.longest)
 
 

@@ -19,7 +19,8 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from ropewalk.measure.api.loading import opened_as
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.measure.api.loading import open_model
 
 TEXT = 450_000  # characters of a text: more than 64k tokens of either model
 HISTORY = ("change", "release", "news", "whatsnew", "whats_new", "history", "contributors", "authors", "license")
@@ -61,7 +62,7 @@ def fetched_model(name: str, folder: Path) -> Path:
     """A model as a folder: it opens at once, while reading the words of a GGUF file takes a minute."""
     out = folder / name
     if not (out / "tokenizer.json").exists():
-        with opened_as(str(_gguf(name, folder)), None, dtype="bfloat16", device="cpu") as host:
+        with open_model(str(_gguf(name, folder)), options=LoadOptions(dtype="bfloat16", device="cpu")) as host:
             if hasattr(host.model.config, "quantization_config"):
                 del host.model.config.quantization_config  # what was read is in bfloat16 now, and is saved so
             plain = type(host.model)(host.model.config).to(host.model.dtype)

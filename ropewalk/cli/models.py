@@ -14,24 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ropewalk import folders
 from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import BARE, INSTEAD, length, read, unknown
-from ropewalk.measure.api import loading
-from ropewalk.measure.api.loading import (
-    placed as placed,
-    quietly as quietly,
-    require_device,
-    tokenizer_of as tokenizer_of,
-)
+from ropewalk.hf import load_options, loading
+from ropewalk.hf.load_options import AUTO, DTYPES, LoadOptions
+from ropewalk.hf.loading import require_device, silence_transformers
 from ropewalk.measure.api.progress import showing_progress
 from ropewalk.methods import docstrings
 from ropewalk.models import GGUF, named, path_of
-from ropewalk.placement import AUTO, DTYPES, placing
-from ropewalk.revision import at_revision
-from ropewalk.trained_to import trained_to
-from ropewalk.trust import trusting
 
 if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions  # importing it takes a second
@@ -96,7 +87,7 @@ OF_WEIGHTS = {"dtype": (AUTO, Dtype), "device": ("", Device)}
 
 
 def of_models(verb: Callable[..., None], *, places_weights: bool = True) -> Callable[..., None]:
-    """A verb with the options of all verbs that load models.
+    """A verb with the options of all verbs that load models, which it takes as one record, `options`.
 
     --dtype and --device are only for those that load weights and leave their place to the caller.
     """
@@ -108,33 +99,29 @@ def of_models(verb: Callable[..., None], *, places_weights: bool = True) -> Call
         trained_len: str = "",
         revision: str = "",
         trust_remote_code: bool = False,
-        dtype: str = "",
+        dtype: str = AUTO,
         device: str = "",
         **kwargs: Any,
     ) -> None:
-        length_stated = target(trained_len, "--trained-len")
-        with (
-            trained_to(length_stated),
-            at_revision(revision),
-            trusting(trust_remote_code),
-            placing(dtype, device),
-        ):
-            require_device(device)
-            verb(**kwargs)
+        stated_len = target(trained_len, "--trained-len")
+        stated = LoadOptions(dtype or AUTO, device, revision, trust_remote_code, stated_len)
+        require_device(device)
+        verb(**kwargs, options=stated)
 
     options = OF_CONFIGS | OF_WEIGHTS if places_weights else OF_CONFIGS
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (default, kind) in options.items()
     ]
-    with_options.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *added])  # type: ignore[attr-defined]
+    stays = [parameter for name, parameter in signature.parameters.items() if name != "options"]
+    with_options.__signature__ = signature.replace(parameters=[*stays, *added])  # type: ignore[attr-defined]
     return with_options
 
 
-def weights_of(model: str) -> Any:
+def load_model(model: str, options: LoadOptions) -> Any:
     """The model, under the extension saved with it; what takes more than two seconds says so."""
     with showing_progress(f"loading {named(model)}", shown="lines"):
-        return loading.weights_of(model)
+        return loading.load_model(model, options)
 
 
 def folder_for(model: str, line: str, *more: str) -> str:
@@ -154,7 +141,7 @@ def target(to: str, field: str = "--to") -> int | None:
 
 def require_plausible(model: str, extension: str = "") -> Line | None:
     """The line, read; at once refused are a folder that does not exist and a line with a name that does not exist."""
-    folders.require_plausible(model)
+    load_options.require_plausible(model)
     if not extension:
         return None
     from ropewalk.extension.parsing import read_line
@@ -163,7 +150,7 @@ def require_plausible(model: str, extension: str = "") -> Line | None:
 
 
 def fitting(
-    model: str, line: str | Line, to: str, field: str = "--to", *, needed: int | None = None
+    model: str, line: str | Line, to: str, options: LoadOptions, field: str = "--to", *, needed: int | None = None
 ) -> extensions.Extension:
     """The extension for the lengths and layers in the model's config, before its weights are loaded.
 
@@ -171,18 +158,14 @@ def fitting(
     """
     from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.extend import require_beyond
+    from ropewalk.hf.checkpoint.fetch import fetch_config
     from ropewalk.hf.probe.checkpoint_schedule import parsed_for
     from ropewalk.hf.probe.facts import lengths_of
 
     line = read_line(line)
-    text = _config(model).get_text_config()
-    (known, original), length_asked = lengths_of(text), target(to, field)
+    silence_transformers()
+    text = fetch_config(model, options).get_text_config()
+    (known, original), length_asked = lengths_of(text, corrected=options.trained_len), target(to, field)
     require_beyond(field, length_asked, original if line.instead else known)
     reached = max(known, needed) if length_asked is None and needed else length_asked
-    return parsed_for(text, line, reached)
-
-
-def _config(model: str) -> Any:
-    from ropewalk.hf.checkpoint.fetch import fetch_config
-
-    return quietly(fetch_config, model)
+    return parsed_for(text, line, reached, trained_len=options.trained_len)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ropewalk.plain_json import record_json
+from ropewalk.files import record_json
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 

@@ -13,10 +13,12 @@ from ropewalk.engines.export.export import export
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
+from ropewalk.files import finite, record_json
 from ropewalk.hf import save as write_model
+from ropewalk.hf.load_options import UNSTATED, LoadOptions, merge_options
 from ropewalk.measure.api.argument_checks import seconds, tokens, whole_number
 from ropewalk.measure.api.comparing import FEWEST_TEXTS
-from ropewalk.measure.api.loading import OpenedModel, kept, opened_as, opened_by_name
+from ropewalk.measure.api.loading import OpenedModel, load_by_name, open_folder, open_model
 from ropewalk.measure.api.precision import in_precision, is_free
 from ropewalk.measure.api.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.api.result import MeasuredResult
@@ -25,8 +27,6 @@ from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.tables import interval
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
-from ropewalk.placement import AUTO, wanted_placement
-from ropewalk.plain_json import finite, record_json
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting import Fitting, in_folder
 from ropewalk.search.fitting_words import words
@@ -105,6 +105,7 @@ class FitRequest:
 
     model: Any
     tokenizer: Any
+    options: LoadOptions
     corpus: str
     judge_on: str
     pace: Pace
@@ -147,6 +148,7 @@ def fit(
     dtype: str = "",
     revision: str = "",
     trust_remote_code: bool = False,
+    options: LoadOptions = UNSTATED,
     progress: Shown = True,
 ) -> FittedExtension:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
@@ -174,21 +176,21 @@ def fit(
     """
     pace, began = QUICK if quick else USUAL, time.monotonic()
     _require_known(deployable, objective, space)
-    _require_room_for(workers, model, device)
+    options = merge_options(model, options, dtype, device, revision, trust_remote_code)
+    _require_room_for(workers, model, options)
     limit = seconds("budget", budget) or pace.budget  # a budget of 0 is refused
     searched = {"deployable": deployable, "objective": objective, "space": space, "lengths": tokens("lengths", lengths)}
     limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
-    asked = {"samples": _texts("samples", samples), "judges": _texts("judges", judges)}
-    asked |= {"target_len": None if target_len is None else in_tokens(str(target_len), "target_len")}
-    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
+    asked = _asked(target_len, samples, judges)
     with (
-        kept(folder) as place,
+        open_folder(folder) as place,
         showing_progress("loading the model", shown=progress) as shown,
-        opened_as(model, tokenizer, **how, trust_remote_code=trust_remote_code) as host,
+        open_model(model, tokenizer, options) as host,
     ):
         request = FitRequest(
             model=model,
             tokenizer=tokenizer,
+            options=options,
             corpus=corpus,
             judge_on=judge_on,
             pace=pace,
@@ -214,7 +216,7 @@ def _begun(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple
         lengths=request.conditions["lengths"],
         workers=request.workers,
         judge_on=request.judge_on,
-        free_precision=is_free(request.model, host.model),
+        free_precision=is_free(request.model, host.model, request.options),
         before=begun_with(request.storage or in_folder(request.folder), request.study),
     )
     plan = planning.plan(**request.asked)
@@ -229,9 +231,12 @@ def _begun(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple
     return request, fitting
 
 
-def _texts(name: str, count: int | None) -> int | None:
-    """So many texts, where the caller says how many."""
-    return None if count is None else whole_number(name, count, least=FEWEST_TEXTS)
+def _asked(target_len: int | str | None, samples: int | None, judges: int | None) -> dict[str, int | None]:
+    """The length, and how many texts; what the caller leaves out is planned."""
+    counts = {"samples": samples, "judges": judges}
+    known = {name: whole_number(name, count, least=FEWEST_TEXTS) for name, count in counts.items() if count is not None}
+    length = None if target_len is None else in_tokens(str(target_len), "target_len")
+    return {"samples": None, "judges": None, **known, "target_len": length}
 
 
 def _require_known(deployable: str, objective: str, space: str) -> None:
@@ -243,19 +248,19 @@ def _require_known(deployable: str, objective: str, space: str) -> None:
         raise UnknownName("space", space, known=SEARCHED)
 
 
-def _require_room_for(workers: int, model: Any, device: str) -> None:
+def _require_room_for(workers: int, model: Any, options: LoadOptions) -> None:
     """Refuse no workers, and several that cannot load the model, or that would each take all devices."""
     whole_number("workers", workers, least=1)
     if workers > 1 and not isinstance(model, str | Path):
         sentence = "several workers need the name of a model, which each of them loads"
         raise InvalidValue.because("workers", sentence, remedy="leave workers out, or pass a name")
-    if workers > 1 and AUTO in (device, wanted_placement().device):
+    if workers > 1 and options.is_spread:
         raise InvalidValue.because("device", "each of several workers would take all devices", remedy="name one device")
 
 
 def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtension:
     with (
-        helped(request.workers, partial(_opened, request)) as stop,
+        helped(request.workers, partial(_open_fitting, request)) as stop,
         showing_progress(request.study, shown=shown) as progress,
     ):
         if _search(fitting, progress):
@@ -266,9 +271,9 @@ def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtens
     return FittedExtension(result, fitting.subject)
 
 
-def _opened(request: FitRequest) -> Fitting:
+def _open_fitting(request: FitRequest) -> Fitting:
     """Another process's own model and texts, and the study that all share."""
-    host = opened_by_name(request.model, request.tokenizer)
+    host = load_by_name(request.model, request.tokenizer, request.options)
     in_precision(host.model, request.dtype)
     return _fitting(request, host)
 

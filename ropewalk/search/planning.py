@@ -35,7 +35,7 @@ class Planning:
 
     def plan(self, target_len: int | None, samples: int | None, judges: int | None) -> SearchPlan:
         """What was asked for, then what the search was begun with, then what there is time for."""
-        known = trained_len(self.host.model.config.get_text_config())
+        known = trained_len(self.host.model)
         if target_len is not None and target_len <= known:
             raise DoesNotFit("target_len", f"above the trained length ({known})", target_len)
         of_model = self._calibrated(known)
@@ -57,7 +57,7 @@ class Planning:
 
     def sentences(self, plan: SearchPlan, corpus: str) -> Iterator[str]:
         """The plan in words."""
-        model, known = self.host.model, trained_len(self.host.model.config.get_text_config())
+        model, known = self.host.model, trained_len(self.host.model)
         samples, judges, _ = plan.texts
         yield f"{size_in_words(model)}, {corpus} texts"
         times = f"{plan.target_len:,} tokens, {plan.target_len / known:g} times the trained length"

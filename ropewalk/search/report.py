@@ -14,6 +14,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
+from ropewalk.files import finite_json
 from ropewalk.folders import replacing, write_text
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.measure.compare.verdict import BREAK
@@ -27,7 +28,6 @@ from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, r
 from ropewalk.measure.report.tables import brief, interval, short, times_as_long
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
 from ropewalk.methods.frequencies.signature import trained
-from ropewalk.plain_json import finite_json
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting_words import words
 from ropewalk.search.spaces import HandSet

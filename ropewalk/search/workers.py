@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.synchronize import Event
 
 import torch
 
-from ropewalk.placement import Placement, placing, wanted_placement
-from ropewalk.revision import at_revision, wanted_revision
 from ropewalk.search.fitting import Fitting
-from ropewalk.trained_to import stated, trained_to
-from ropewalk.trust import trusted, trusting
 
 OpenFitting = Callable[[], Fitting]  # loads a model and opens the study; sent to other processes
 
@@ -28,7 +24,7 @@ def helped(workers: int, open_fitting: OpenFitting) -> Iterator[Callable[[], Non
     torch.set_num_threads(max(1, threads // workers))
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
-    settings = (stop, open_fitting, workers, trusted(), stated(), wanted_revision(), wanted_placement())
+    settings = (stop, open_fitting, workers)
     helpers = [context.Process(target=_help, args=(number, *settings), daemon=True) for number in range(1, workers)]
     for process in helpers:
         process.start()
@@ -43,22 +39,10 @@ def helped(workers: int, open_fitting: OpenFitting) -> Iterator[Callable[[], Non
         torch.set_num_threads(threads)
 
 
-def _help(
-    number: int,
-    stop: Event,
-    open_fitting: OpenFitting,
-    workers: int,
-    trust: bool,
-    trained_len: int | None,
-    revision: str,
-    placement: Placement,
-) -> None:
+def _help(number: int, stop: Event, open_fitting: OpenFitting, workers: int) -> None:
     """One more worker: it searches and measures; the first worker writes the answer, and reports an interrupt."""
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
-    scopes = trusting(trust), trained_to(trained_len), at_revision(revision), placing(*placement)
-    with ExitStack() as inside, suppress(KeyboardInterrupt):
-        for scope in scopes:
-            inside.enter_context(scope)
+    with suppress(KeyboardInterrupt):
         fitting = open_fitting()
         fitting.leads, fitting.stopped = False, stop.is_set
         if not fitting.search():

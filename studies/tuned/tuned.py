@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.files import read_record
+from ropewalk.files import finite_json, read_record
 from ropewalk.folders import write_whole
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
@@ -23,7 +23,6 @@ from ropewalk.measure.material.subject import FILLERS, Subject, marks_of
 from ropewalk.measure.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.measure.tasks import Passkey
 from ropewalk.methods.record import AT_LEAST_ONE, Rule
-from ropewalk.plain_json import finite_json
 from ropewalk.train.checkpoints import changed_settings
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.train.recipes.building_blocks import GENTLE, LOGGED, checkpoint
@@ -141,7 +140,7 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
     require_held_out(settings.corpus)
     subject = _subject(settings, folder)
     _require_same_base(folder, subject)
-    length = trained_len(subject.model.config.get_text_config())
+    length = trained_len(subject.model)
     for run in _runs(settings, names):
         file = folder / MEASURED / f"{run.name}.json"
         if not file.is_file():
@@ -168,7 +167,7 @@ def _runs(settings: TunedSettings, names: list[str]) -> Iterator[TunedRun]:
 def _subject(settings: TunedSettings, folder: Path) -> Subject:
     """The base model with everything that all models are measured on."""
     model, tokenizer = checkpoint(settings.model, folder)
-    longest, count = settings.longest * trained_len(model.config.get_text_config()), max(settings.texts, FILLERS)
+    longest, count = settings.longest * trained_len(model), max(settings.texts, FILLERS)
     subject = Subject(model=model, tokenizer=tokenizer, corpus=settings.corpus, longest=longest)
 
     def choose() -> HeldOutTexts:

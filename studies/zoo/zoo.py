@@ -12,11 +12,10 @@ from typing import Any
 import torch
 
 from ropewalk.errors import InvalidValue
-from ropewalk.files import read_record
+from ropewalk.files import finite_json, read_record
 from ropewalk.folders import write_whole
 from ropewalk.measure.compare.installed import made_here
 from ropewalk.measure.metrics.losses import HeldOutTexts, passages
-from ropewalk.plain_json import finite_json
 from ropewalk.texts.corpora import documents
 from ropewalk.train.recipes.pretrain import vocabulary_in
 

@@ -3,8 +3,8 @@
 # From the ground up. A module may import from lower ranks and, outside the factors, from its own.
 RANKS = [
     ("errors",),
-    ("models", "scoped", "plain_json", "signals"),
-    ("files", "trust", "trained_to", "revision", "placement"),
+    ("models", "signals"),
+    ("files",),
     ("folders",),
     ("methods",),
     ("extension",),

@@ -8,7 +8,7 @@ from architecture.tree import FILES, assert_none, module_of, nodes
 # (`folders.replacing`, `folders.appearing`), or appends to one whose last line may be cut off.
 MAY = {
     # The second reads /proc, the third sources of its own.
-    "read_text": {"ropewalk.texts.installed_texts", "ropewalk.placement", "ropewalk.methods.docstrings"},
+    "read_text": {"ropewalk.texts.installed_texts", "ropewalk.hf.loading", "ropewalk.methods.docstrings"},
     "read_bytes": {"ropewalk.files"},
     "write_text": {"ropewalk.folders", "ropewalk.hf.checkpoint.sidecar"},
     "write_bytes": set[str](),

@@ -13,6 +13,7 @@ from ropewalk.cli.main import run
 from ropewalk.cli.parser import EXAMPLES, app
 from ropewalk.models import DEFAULT
 
+from hf.local_hub import asked as ask_hub, serving
 from hf.models import tiny
 
 VERBS = typer.main.get_command(app).commands
@@ -122,6 +123,28 @@ def test_a_model_spread_by_accelerate_writes_the_same(capsys):
         assert run(f"generate default rerope+log_n --prompt def --max-new-tokens 4 --device {device}".split()) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("verb", ["extend", "export"])
+def test_a_revision_is_not_asked_of_the_folder_that_is_written(tmp_path, monkeypatch, capsys, verb):
+    with serving(DEFAULT) as address:
+        ask_hub(monkeypatch, address, tmp_path)
+        line = [verb, "owner/name", "yarn:factor=2", "--revision", "main", "-o", str(tmp_path / "out")]
+        assert run(line) == 0, capsys.readouterr().err
+
+
+def test_a_recipe_that_makes_its_own_model_takes_none_of_it(tmp_path, capsys):
+    for option in (["--revision", "v2"], ["--trained-len", "1k"], ["--trust-remote-code"]):
+        assert run(["train", "pretrain", "-o", str(tmp_path / "out"), *option]) == 2
+        said = f"ropewalk: {option[0]} says how a model is loaded, and pretrain makes a new one; leave {option[0]} out"
+        assert capsys.readouterr().err == f"{said}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recipe_loads_its_model_by_them(tmp_path, capsys):
+    line = ["train", "drope", "-o", str(tmp_path / "out"), "--set", "model=default", "--set", "steps=1"]
+    assert run([*line, "--revision", "v2"]) == 2
+    assert "leave --revision out" in capsys.readouterr().err
 
 
 def test_extend_writes_in_the_precision(tmp_path, capsys):

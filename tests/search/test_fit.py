@@ -138,7 +138,7 @@ def test_what_there_is_no_time_for_is_left_out_and_said(place, model, tmp_path, 
 
 def test_a_search_goes_on_in_the_precision_that_it_was_begun_in(place, monkeypatch):
     seen = []
-    monkeypatch.setattr(fitting, "is_free", lambda model, loaded: True)
+    monkeypatch.setattr(fitting, "is_free", lambda model, loaded, options: True)
     monkeypatch.setattr(fitting, "_answer", lambda request, fitting, shown: seen.append(fitting.subject.model.dtype))
     for faster in (torch.bfloat16, torch.float32):
         times = {faster: 1.0}

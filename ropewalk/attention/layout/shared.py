@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from ropewalk.scoped import scoped
+from ropewalk.attention.scoped import scoped
 
 Result = TypeVar("Result")
 MOST_NUMBERS = 2**24  # numbers: larger results are computed anew, since a pass holds them until its end

@@ -8,8 +8,10 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.cli.exit_status import NOT_THE_SAME
-from ropewalk.cli.models import To, quietly, target
+from ropewalk.cli.models import To, target
 from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import silence_transformers
 from ropewalk.models import path_of
 
 Checkpoint = Annotated[
@@ -28,7 +30,9 @@ Engine = Annotated[
 ]
 
 
-def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJson = False) -> None:
+def check(
+    model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJson = False, *, options: LoadOptions
+) -> None:
     """Print what an engine will compute from a checkpoint, and how that differs from what its authors meant.
 
     Without --to the length is that of the config. No weights are loaded. The exit status is 0 where it is the same, 1
@@ -39,7 +43,8 @@ def check(model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJs
     from ropewalk.engines.check.versions import chosen
 
     chosen(engine)
-    checked = quietly(lambda name: look(name, engine=engine, target_len=target_len), model)
+    silence_transformers()
+    checked = look(model, engine=engine, target_len=target_len, options=options)
     print_json(checked.to_json()) if as_json else typer.echo(str(checked))
     if not checked.is_same:
         raise typer.Exit(NOT_THE_SAME)

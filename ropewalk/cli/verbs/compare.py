@@ -17,8 +17,8 @@ from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import BARE, duration
 from ropewalk.folders import require_writable
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import NAME, path_of
-from ropewalk.placement import wanted_placement
 
 if TYPE_CHECKING:
     from ropewalk.measure.api.comparing import ComparisonResult
@@ -96,12 +96,14 @@ def compare(
     ray: Ray = "",
     as_json: AsJson = False,
     open_: Open = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Measure extensions of a model side by side and say which to use. If interrupted, run it again to continue."""
     for line in extensions or [BARE]:
         require_plausible(model, "" if line == BARE else line)
     require_writable(Path(out))
-    for option, value in {"device": wanted_placement().device, "workers": workers}.items():
+    for option, value in {"device": options.device, "workers": workers}.items():
         if ray and value:
             sentence = f"give --ray or --{option}, not both: the cluster has a worker for each GPU or CPU"
             raise InvalidValue.because(option, sentence)
@@ -114,6 +116,7 @@ def compare(
         "folder": out,
         "workers": workers,
         "ray": ray,
+        "options": options,
         "progress": "lines",
     }
 

@@ -16,6 +16,7 @@ from ropewalk.cli.models import known, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.folders import require_writable
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import NAME
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def diagnose(
     out: Out = "ropewalk-diagnosis",
     as_json: AsJson = False,
     open_: Open = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks."""
     require_plausible(model, extension)
@@ -50,7 +53,7 @@ def diagnose(
     from ropewalk.measure.api.diagnosing import diagnose as measured
 
     asked = length or None
-    result = measured(model, extension, length=asked, corpus=corpus, texts=texts, progress="lines")
+    result = measured(model, extension, length=asked, corpus=corpus, texts=texts, options=options, progress="lines")
     page = result.write(out, command=command())
     if as_json:
         print_json({"folder": out, **result.to_dict(), "command": command()})

@@ -13,16 +13,16 @@ from rich.table import Table
 from ropewalk.cli.models import (
     Extension,
     Model,
-    placed,
+    load_model,
     require_plausible,
     target,
-    tokenizer_of,
-    weights_of,
 )
 from ropewalk.cli.printed_json import AsJson, command, only_json, print_json
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable, write_whole
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import load_tokenizer, place_model
 
 if TYPE_CHECKING:
     from ropewalk.measure.lm_eval.harness import HarnessResult
@@ -60,6 +60,8 @@ def eval(
     fitting: Fitting = False,
     out: Out = "ropewalk-eval",
     as_json: AsJson = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Run tasks of lm-evaluation-harness. A request that does not fit is refused or left out, never cut."""
     require_plausible(model, extension)
@@ -78,7 +80,7 @@ def eval(
         "fitting": fitting,
     }
     with only_json(as_json):
-        result, origin = _evaluated(model, extension, names, target_len, settings)
+        result, origin = _evaluate(model, options, extension, names, target_len, settings)
         write_whole(Path(out) / "results.json", json.dumps(origin | result.to_json(), indent=1) + "\n")
     if as_json:
         print_json({"folder": out, **origin, **result.to_json()})
@@ -87,8 +89,8 @@ def eval(
     print(f"\nAll results: {Path(out) / 'results.json'}")
 
 
-def _evaluated(
-    model: str, line: str, names: list[str], target_len: int | None, settings: dict[str, Any]
+def _evaluate(
+    model: str, options: LoadOptions, line: str, names: list[str], target_len: int | None, settings: dict[str, Any]
 ) -> tuple[HarnessResult, dict[str, Any]]:
     """The result, and where it comes from."""
     from ropewalk.hf.attach.trained_extension import taken_off
@@ -96,15 +98,15 @@ def _evaluated(
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.lm_eval.harness import evaluate
 
-    tokenizer = tokenizer_of(model)
-    loaded = placed(weights_of(model))
+    tokenizer = load_tokenizer(model, options)
+    loaded = place_model(load_model(model, options), options)
     text = loaded.config.get_text_config()
-    known = trained_len(text)
+    known = trained_len(loaded)
     longest = target_len or known
     if max(settings["lengths"], default=0) > longest:
         raise InvalidValue("--lengths", f"at most --to ({longest})", max(settings["lengths"]))
     beyond = longest if longest > known else None
-    extension = parsed_for(text, line, beyond)
+    extension = parsed_for(text, line, beyond, trained_len=options.trained_len)
     trained_under = taken_off(loaded)
     result = evaluate(loaded, tokenizer, extension, names, longest=longest, own=trained_under, **settings)
     origin = {

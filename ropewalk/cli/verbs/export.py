@@ -14,14 +14,15 @@ from ropewalk.cli.models import (
     To,
     fitting,
     folder_for,
+    load_model,
     require_plausible,
     target,
-    tokenizer_of,
-    weights_of,
 )
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import UnknownName
 from ropewalk.folders import require_new
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import load_tokenizer
 
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
 TRAINERS = ("llama-factory", "axolotl", "torchtitan")
@@ -48,6 +49,8 @@ def export(
     to: To = "",
     plugin: Plugin = None,
     as_json: AsJson = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Write the model so that an engine or a trainer runs it under the extension, or say why it cannot."""
     target_len = target(to)
@@ -58,14 +61,14 @@ def export(
     if out:
         require_new(Path(out))
     line = require_plausible(model, extension)
-    fitted = fitting(model, line or extension, to)
+    fitted = fitting(model, line or extension, to, options)
     from ropewalk.engines.export.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
 
     require_directory(out or None, engine, "--out")
     require_own_files(model if out else None)
-    tokenizer, host = tokenizer_of(model) if out else None, weights_of(model)
+    tokenizer, host = load_tokenizer(model, options) if out else None, load_model(model, options)
     taken_off(host).put_on(host, fitted, target_len=target_len)
     result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
     if as_json:

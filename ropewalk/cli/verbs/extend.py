@@ -13,28 +13,37 @@ from ropewalk.cli.models import (
     To,
     fitting,
     folder_for,
+    load_model,
     require_plausible,
     target,
-    tokenizer_of,
-    weights_of,
 )
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.folders import require_new
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import load_tokenizer
 
 
-def extend(model: Model, extension: Extension, out: Out = "", to: To = "", as_json: AsJson = False) -> None:
+def extend(
+    model: Model,
+    extension: Extension,
+    out: Out = "",
+    to: To = "",
+    as_json: AsJson = False,
+    *,
+    options: LoadOptions,
+) -> None:
     """Write the extended model: in a standard config where that can express it, else in ropewalk.json beside it."""
     target_len, out = target(to), out or folder_for(model, extension, to)
     require_new(Path(out))
     line = require_plausible(model, extension)
-    fitted = fitting(model, line or extension, to)
+    fitted = fitting(model, line or extension, to, options)
     from ropewalk.hf import save
     from ropewalk.hf.attach.trained_extension import taken_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
 
     require_own_files(model)
-    tokenizer = tokenizer_of(model)
-    host = weights_of(model)
+    tokenizer = load_tokenizer(model, options)
+    host = load_model(model, options)
     handle = taken_off(host).put_on(host, fitted, target_len=target_len)
     how = save(host, out, target_len=target_len, tokenizer=tokenizer)
     description = handle.describe()

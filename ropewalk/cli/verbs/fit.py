@@ -18,6 +18,7 @@ from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.errors import UnknownName
 from ropewalk.extension.notation import duration
 from ropewalk.folders import require_new, require_writable
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import NAME, path_of
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ def fit(
     save: Save = False,
     as_json: AsJson = False,
     open_: Open = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
 
@@ -161,6 +164,7 @@ def fit(
         space=space,
         lengths=lengths.split(",") if lengths else (),
         workers=workers,
+        options=options,
         progress="lines",
     )
     shown(_report(result, model, Path(out), save=save, as_json=as_json), wanted=open_)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import Model, To, fitting, known, placed, require_plausible, target, tokenizer_of, weights_of
+from ropewalk.cli.models import Model, To, fitting, known, load_model, require_plausible, target
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import load_tokenizer, place_model
 from ropewalk.measure.api.progress import WorkProgress, showing_progress
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ def generate(
     seed: Seed = 0,
     to: To = "",
     as_json: AsJson = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Continue a prompt, or answer a question about several contexts. Texts of any length are read in chunks.
 
@@ -100,16 +104,16 @@ def generate(
     if target(to) and not extension:
         raise InvalidValue.because("EXTENSION", "--to needs an extension", remedy="pass yarn, or leave --to out")
     line = require_plausible(model, extension)
-    tokenizer = tokenizer_of(model)
+    tokenizer = load_tokenizer(model, options)
     ids = None if contexts else _prompt_ids(tokenizer, text, chat=chat)
     request = GenerateRequest(ids, texts, question, stream, sampling)
     read = _length(tokenizer, request)
     if to and read > (target(to) or 0):
         raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target(to))
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
-    fitted = fitting(model, line, to, needed=needed) if line else None
+    fitted = fitting(model, line, to, options, needed=needed) if line else None
     rule = _decoding(request, fitted)
-    host = placed(weights_of(model), small_in_float32=False)
+    host = place_model(load_model(model, options), options, small_in_float32=False)
     with _tokens(request, host, tokenizer, fitted, rule, TextBudget(read, target(to))) as (tokens, progress):
         if as_json:
             _write_json(tokenizer, tokens, read, fitted)

@@ -10,9 +10,11 @@ import typer
 
 from ropewalk import folders
 from ropewalk.cli import completion
-from ropewalk.cli.models import To, known, quietly, target
+from ropewalk.cli.models import To, known, target
 from ropewalk.errors import InvalidValue
 from ropewalk.files import holds
+from ropewalk.hf.load_options import require_plausible
+from ropewalk.hf.loading import silence_transformers
 from ropewalk.models import path_of
 
 FILE = "ropewalk.html"
@@ -56,12 +58,13 @@ def page(model: Model = "", extensions: Lines = None, to: To = "", out: Out = FI
 def _text(model: str, lines: tuple[str, ...], target_len: int | None) -> str:
     """The page, for a model of which its config is enough."""
     if model:
-        folders.require_plausible(model, config_is_enough=True)
+        require_plausible(model, config_is_enough=True)
     from ropewalk.page import html
 
     if not model:
         return html(lines=lines, target_len=target_len)
     from ropewalk.hf.use.inspect import sizes
 
-    looked = quietly(sizes, model)
+    silence_transformers()
+    looked = sizes(model)
     return html(looked.facts, lines=lines, target_len=target_len, own_schedule=looked.own_schedule)

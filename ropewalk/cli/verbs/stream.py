@@ -9,11 +9,13 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli.browser import Open, shown
-from ropewalk.cli.models import Extension, Model, fitting, placed, require_plausible, tokenizer_of, weights_of
+from ropewalk.cli.models import Extension, Model, fitting, load_model, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import load_tokenizer, place_model
 from ropewalk.measure.api.progress import showing_progress
 from ropewalk.models import named
 
@@ -37,6 +39,8 @@ def stream(
     piece: Piece = 0,
     as_json: AsJson = False,
     open_: Open = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Read a very long text under an extension, in the model's precision."""
     count = length(tokens, "--tokens")
@@ -44,15 +48,16 @@ def stream(
     out = out or (FOLDER if open_ else "")
     if out:
         require_writable(Path(out))
-    parsed = fitting(model, line or extension, tokens, "--tokens")
+    parsed = fitting(model, line or extension, tokens, options, "--tokens")
     chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    page = _stream(model, extension, parsed, count, corpus, Path(out) if out else None, chunk, as_json)
+    page = _stream(model, options, extension, parsed, count, corpus, Path(out) if out else None, chunk, as_json)
     if page:
         shown(page, wanted=open_)
 
 
 def _stream(
     model: str,
+    options: LoadOptions,
     line: str,
     extension: extensions.Extension,
     count: int,
@@ -69,9 +74,10 @@ def _stream(
     from ropewalk.measure.metrics.streaming import long_text, streamed
     from ropewalk.measure.report.streaming import CAPTION, summary, table, write_streamed
 
-    tokenizer, host = tokenizer_of(model), placed(weights_of(model), small_in_float32=False)
+    tokenizer = load_tokenizer(model, options)
+    host = place_model(load_model(model, options), options, small_in_float32=False)
     text = long_text(tokenizer, corpus, count)
-    known = trained_len(host.config.get_text_config())
+    known = trained_len(host)
     trained_under = taken_off(host)
     with (
         showing_progress("reading", shown="lines") as progress,

@@ -16,6 +16,7 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.printed_json import AsJson, only_json, print_json
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.folders import require_writable
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.signals import as_interrupt
 from ropewalk.train.recipes import listing
 
@@ -29,6 +30,8 @@ def train(
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value; repeat for several")] = None,
     listed: Annotated[bool, typer.Option("--list", help="show the recipes, or the settings of one")] = False,
     as_json: AsJson = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Train a model by a recipe; the same command again resumes it where it stopped."""
     if listed:
@@ -43,7 +46,7 @@ def train(
     from ropewalk.train.recipes.running import run
 
     with only_json(as_json), as_interrupt():
-        result = run(chosen, out, texts)
+        result = run(chosen, out, texts, options)
     if result is None:
         print("ropewalk: stopped by a signal; progress is saved, the same command resumes", file=sys.stderr)
         raise typer.Exit(STOPPED)

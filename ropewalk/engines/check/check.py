@@ -39,6 +39,7 @@ from ropewalk.engines.rules.rotation import (
 from ropewalk.engines.rules.standard import has_two_tables, stated
 from ropewalk.extension.presets.lengths import require_whole
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 
 TRANSFORMERS = "transformers"
 
@@ -77,18 +78,25 @@ class CheckRequest:
         return own_rotation(self.rules.name, self.config, name, asked, self.checkpoint.config) or by_formula
 
 
-def check(model: str | Path | Any, *, engine: str = "vllm", target_len: int | None = None) -> EngineCheck:
+def check(
+    model: str | Path | Any,
+    *,
+    engine: str = "vllm",
+    target_len: int | None = None,
+    options: LoadOptions = UNSTATED,
+) -> EngineCheck:
     """What an engine will compute from a checkpoint that is served at a length (tokens; its trained length).
 
         checked = rw.check("model", engine="vllm@0.32", target_len=131072)
         print(checked.verdict, checked, sep="\\n")
 
     `model` is a config.json, a folder with one, a GGUF file, or a name on the hub; `engine` is vllm, sglang, llama.cpp
-    or transformers, with a version after @ (the newest that was read). No weights are loaded. Returns a `EngineCheck`:
-    its verdict, layers, findings with remedies; `str` is a page of text, `to_json()` the same for programs.
+    or transformers, with a version after @ (the newest that was read). `options` is a `LoadOptions`, of
+    which the revision, trust and the trained length count: no weights are loaded. Returns a `EngineCheck`: its verdict,
+    layers, findings with remedies; `str` is a page of text, `to_json()` the same for programs.
     """
     require_whole("target_len", target_len)
-    which, checkpoint = chosen(engine), read_checkpoint(model)
+    which, checkpoint = chosen(engine), read_checkpoint(model, options)
     present = installed_version(which.rules.name)
     called = present if matches(which.version, present) else ""
     question = CheckRequest(checkpoint, which, target_len or checkpoint.lengths.trained, called)

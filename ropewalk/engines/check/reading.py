@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from safetensors import safe_open
 
-from ropewalk import folders
 from ropewalk.engines.check.valid_rope import (
     explain,
     require_lengths,
@@ -27,6 +26,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
 from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
 from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters
 from ropewalk.models import GGUF
@@ -68,7 +68,7 @@ class ReadCheckpoint:
         return self.stretch.trained_len if self.stretch else self.lengths.trained
 
 
-def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
+def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) -> ReadCheckpoint:
     """A config.json, a folder with one, a GGUF file, a name on the hub, or a config of transformers."""
     place = Path(model) if isinstance(model, str | Path) else None
     folder = place.parent if place is not None and holds(place.is_file) else place
@@ -76,10 +76,10 @@ def read_checkpoint(model: str | Path | Any) -> ReadCheckpoint:
         folder = None
     within_closed = folder is not None and is_closed(folder) and place in (folder, folder / FILE)
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
-    config: Any = model if where is None else _fetched(where, str(folder if within_closed else model))
+    config: Any = model if where is None else _fetch(where, str(folder if within_closed else model), options)
     text = config.get_text_config()
     rope = _rope_config(text, folder)
-    lengths, exported = lengths_of(text), stretch_in(text)
+    lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
     if exported is not None:
         lengths = TrainedLengths(exported.target_len, exported.trained_len)
     return ReadCheckpoint(
@@ -130,21 +130,21 @@ def _source(model: str | Path | Any, place: Path | None, folder: Path | None) ->
     return str(folder) if is_config and any(folder.glob("*.safetensors")) else ""
 
 
-def _fetched(place: Path, model: str) -> Any:
+def _fetch(place: Path, model: str, options: LoadOptions) -> Any:
     if not holds(place.is_file):
-        folders.require_plausible(model)
-        return _config_at(place, place / FILE) if holds(place.is_dir) else fetch_config(model)
+        require_plausible(model)
+        return _config_at(place, place / FILE, options) if holds(place.is_dir) else fetch_config(model, options)
     if place.suffix == GGUF:
-        return fetch_config(model)
+        return fetch_config(model, options)
     if place.suffix != ".json":
         raise Unreadable("model", "a config.json, a folder with one, a GGUF file, or a name on the hub", model)
-    return _config_at(place, place)
+    return _config_at(place, place, options)
 
 
-def _config_at(place: Path, file: Path) -> Any:
+def _config_at(place: Path, file: Path, options: LoadOptions) -> Any:
     """The config. What transformers stops at is said by its field where that is a rope parameter."""
     try:
-        return fetch_config(place)
+        return fetch_config(place, options)
     except Unreadable:
         if holds(file.is_file):
             explain(read_record(file, "what transformers wrote"))

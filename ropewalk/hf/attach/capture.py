@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ropewalk.attention.scoped import scoped
 from ropewalk.equation import reference_logits, reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import ATTENTION, Handle, handle_of
 from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer
 from ropewalk.methods.spec import Weights
-from ropewalk.scoped import scoped
 
 Of = TypeVar("Of")
 CAPTURE_RTOL = 1e-2  # relative to the largest number: the error of half precision

@@ -122,11 +122,9 @@ class Plan(NamedTuple):
     own_schedule: str  # what happens to the schedule that the checkpoint came with
 
 
-def planned(
-    host: PreTrainedModel, extension: Extension | str, *, target_len: int | None = None, trained_len: int | None = None
-) -> Plan:
+def planned(host: PreTrainedModel, extension: Extension | str, *, target_len: int | None = None) -> Plan:
     """The plan of an extension for a model without one. What `extend` would refuse is refused."""
-    return _planned(host, _asked(host, extension, target_len, trained_len), lift_windows=False)
+    return _planned(host, _asked(host, extension, target_len, None), lift_windows=False)
 
 
 class _Asked(NamedTuple):

@@ -12,11 +12,11 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.runtime.caches import SPARE
 from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE
 from ropewalk.hf.runtime.layer import PREFIX
-from ropewalk.scoped import scoped
 
 ASSISTED = ("prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
 ROOM = 256  # proposed tokens that may be rejected at once; twice the stated number where that is more

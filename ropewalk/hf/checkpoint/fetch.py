@@ -1,4 +1,4 @@
-"""Load a model's config, tokenizer or weights by transformers.
+"""Load a model's config, tokenizer or weights by transformers, by the options of whoever asks.
 
 Code that comes with a model runs only if the caller allows it; nobody is asked on a terminal. Broken files raise many
 kinds of errors in transformers; here they are one.
@@ -23,14 +23,14 @@ from transformers import (
     PreTrainedConfig,
 )
 
-from ropewalk.errors import RopewalkError, Unreadable, is_out_of_memory, not_installed
+from ropewalk.errors import InvalidValue, RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE, SENTENCE, is_closed, opened, without_warning
 from ropewalk.hf.checkpoint.gguf_file import bar_as_wanted, not_read, require_gguf, schedule_in
 from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, silence
+from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions
+from ropewalk.hf.probe.facts import correct
 from ropewalk.models import parts_of
-from ropewalk.revision import revision_of
-from ropewalk.trust import trusted
 
 TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
@@ -51,9 +51,9 @@ def runs_own_code(model: nn.Module) -> bool:
     return type(model).__module__.partition(".")[0] == OWN_CODE
 
 
-def fetch_config(model: str | Path, **kwargs: Any) -> Any:
+def fetch_config(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: Any) -> Any:
     """The config."""
-    return _fetched(_config, model, kwargs, "one whose config transformers reads", CORRECT)
+    return _fetch(_config, model, options, kwargs, "one whose config transformers reads", CORRECT)
 
 
 def _config(model: str | Path, **kwargs: Any) -> Any:
@@ -86,12 +86,12 @@ def _require_plausible(values: Any, *, in_rope: bool = False) -> None:
             _require_plausible(value, in_rope=in_rope or name in ROPE)
 
 
-def fetch_tokenizer(model: str | Path, **kwargs: Any) -> Any:
+def fetch_tokenizer(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: Any) -> Any:
     """The tokenizer."""
     rule, remedy = "one with a tokenizer beside its weights", "put its files there; save_pretrained writes them"
     if is_closed(model):  # Phi-3's config refuses a type that it does not know, before there is a tokenizer
-        kwargs.setdefault("config", fetch_config(model, **{TRUST: kwargs.get(TRUST)}))
-    return _fetched(AutoTokenizer.from_pretrained, model, kwargs, rule, remedy)
+        kwargs.setdefault("config", fetch_config(model, options, **{TRUST: kwargs.get(TRUST)}))
+    return _fetch(AutoTokenizer.from_pretrained, model, options, kwargs, rule, remedy)
 
 
 def loader_of(config: Any, class_name: str | None = None) -> Any:
@@ -110,23 +110,32 @@ def loadable(loader: Any, config: Any) -> list[str]:
     return [model_class.__name__ for model_class in classes if model_class is not None]
 
 
-def fetch_model(model: str | Path, **kwargs: Any) -> Any:
-    """The language model, with what `kwargs` ask for besides."""
+def fetch_model(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: Any) -> Any:
+    """The language model, with what `kwargs` ask for besides, and instead where both say it.
+
+    A stated trained length is stored on the model.
+    """
     rule, remedy = "a causal model that transformers loads", "fetch again what is missing or incomplete"
     if (is_closed(model) or parts_of(str(model))[1]) and kwargs.get("config") is None:
-        config = fetch_config(model, **{TRUST: kwargs.get(TRUST)})
+        config = fetch_config(model, options, **{TRUST: kwargs.get(TRUST)})
         stated = [name for name in kwargs if hasattr(config, name) and name not in OF_LOADING]
         for name in stated:  # as transformers does, which takes them for the model's own where a config is passed
             setattr(config, name, kwargs.pop(name))
         kwargs["config"] = config
-    return _fetched(_loader(model, kwargs).from_pretrained, model, kwargs, rule, remedy)
+    loader = _loader(model, options, kwargs)
+    placed = {"dtype": options.dtype} if options.dtype != AUTO else {}
+    placed |= {"device_map": AUTO} if options.is_spread else {}
+    fetched = _fetch(loader.from_pretrained, model, options, {**placed, **kwargs}, rule, remedy)
+    if options.trained_len is not None:
+        correct(fetched[0] if isinstance(fetched, tuple) else fetched, options.trained_len)
+    return fetched
 
 
-def _loader(model: str | Path, kwargs: dict[str, Any]) -> Any:
+def _loader(model: str | Path, options: LoadOptions, kwargs: dict[str, Any]) -> Any:
     """The class for a model; where its config cannot be read, loading it says why."""
     known = kwargs.get("config")
     try:
-        return loader_of(fetch_config(model, **{TRUST: kwargs.get(TRUST)}) if known is None else known)
+        return loader_of(fetch_config(model, options, **{TRUST: kwargs.get(TRUST)}) if known is None else known)
     except RopewalkError as refused:
         if refused.field == "config":  # loading it would not say so, but try
             raise
@@ -149,15 +158,18 @@ def fetch_adapter(base: nn.Module, place: Path, values: dict[str, Any]) -> Any:
         raise Unreadable("adapter", "one that peft loads", str(place), remedy=detail) from reason
 
 
-def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any], rule: str, remedy: str) -> Any:
-    trust, at, silent = kwargs.get(TRUST), revision_of(model), silence(model)
+def _fetch(
+    how: Callable[..., Any], model: str | Path, options: LoadOptions, kwargs: dict[str, Any], rule: str, remedy: str
+) -> Any:
+    at, silent = _revision(model, options), silence(model)
+    trust = options.trust_remote_code if kwargs.get(TRUST) is None else kwargs[TRUST]
     place, gguf = parts_of(str(model))
     try:
         if gguf:
             require_gguf(Path(place) / gguf)
             kwargs = {**kwargs, GGUF_FILE: gguf}
         with without_warning(), cache_only(silent), bar_as_wanted() if gguf else nullcontext():
-            fetched = how(place if gguf else model, **{**at, **kwargs, TRUST: trusted() if trust is None else trust})
+            fetched = how(place if gguf else model, **{**at, **kwargs, TRUST: trust})
         if gguf:
             if not holds((Path(place) / gguf).is_file):  # it came from the hub, and is there now
                 require_gguf(_local(place, gguf))
@@ -184,6 +196,15 @@ def _fetched(how: Callable[..., Any], model: str | Path, kwargs: dict[str, Any],
             raise Unreadable.because("model", sentence, remedy=remedy) from reason
         detail = f"{type(reason).__name__}: {why(reason)}; {remedy}"
         raise Unreadable("model", rule, str(model), remedy=detail) from reason
+
+
+def _revision(model: str | Path, options: LoadOptions) -> dict[str, str]:
+    """What transformers is told of it; refused for a folder, which has no revisions."""
+    revision = options.revision
+    if revision and Path(model).is_dir():
+        sentence = f"a revision ({revision}) is for a model on the hub, and {model} is a folder"
+        raise InvalidValue.because("--revision", sentence, remedy="leave --revision out")
+    return {"revision": revision} if revision else {}
 
 
 def _local(place: str, gguf: str) -> Path:

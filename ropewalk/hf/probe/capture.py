@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from transformers.masking_utils import eager_mask
 
+from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.attention_arguments import CHOSEN, MASK, unsupported_arguments
 from ropewalk.hf.probe.masks import MaskReach, reach_of
 from ropewalk.hf.probe.threads import interrupted
-from ropewalk.scoped import scoped
 
 OUTSIDE = "a mask that is made outside the layer, and is not causal"
 

@@ -139,13 +139,18 @@ def require_not_restated(config: Any, text: str | Line) -> None:
             raise Conflict.because("schedule", sentence, remedy=RESTATED)
 
 
-def parsed_for(config: Any, text: str | Line, target_len: int | None, facts: Facts | None = None) -> Extension:
-    """The extension that a line names for a model with this config; its lengths are the config's without `facts`."""
+def parsed_for(
+    config: Any, text: str | Line, target_len: int | None, facts: Facts | None = None, *, trained_len: int | None = None
+) -> Extension:
+    """The extension that a line names for a model with this config.
+
+    Its lengths are those of `facts`; without them those of the config, which `trained_len` corrects.
+    """
     line = read_line(text)
     require_not_restated(config, line)
     if facts is not None:
         return line.build_for(facts, target_len)
-    trained, original = lengths_of(config)
+    trained, original = lengths_of(config, corrected=trained_len)
     lengths = {"trained_len": trained, "original_len": original, "target_len": target_len}
     return line.build(layers=config.num_hidden_layers, **lengths)
 

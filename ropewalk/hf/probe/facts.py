@@ -12,7 +12,6 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.presets.lengths import require_whole
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies.signature import formula
-from ropewalk.trained_to import stated
 
 if TYPE_CHECKING:
     from ropewalk.hf.probe.probed_layer import ProbedLayer  # it needs more of transformers than reading a config does
@@ -63,23 +62,22 @@ def correct(model: PreTrainedModel, trained_len: int | None) -> None:
 
 
 def corrected(model: PreTrainedModel) -> int | None:
-    """The corrected trained length of a model: by `correct`, or by `trained_to` for all models; else None."""
+    """The corrected trained length of a model, or None."""
     length: int | None = model.__dict__.get(_CORRECTED)
-    return stated() if length is None else length
+    return length
 
 
-def trained_len(config: Any) -> int:
-    """The trained length in a config, with the schedule that the model came with."""
-    return lengths_of(config).trained
+def trained_len(model: PreTrainedModel) -> int:
+    """The trained length of a model, with the schedule that it came with: the corrected one, or that of its config."""
+    return lengths_of(model.config.get_text_config(), corrected=corrected(model)).trained
 
 
 def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None = None) -> TrainedLengths:
     """The trained lengths in a config, by the rule of each type of schedule.
 
-    The trained length is the longest of all layer types. The original one is that of this type, or of the type that was
-    stretched most.
+    The trained length is the longest of all layer types, or the corrected one. The original one is that of this type,
+    or of the type that was stretched most.
     """
-    corrected = stated() if corrected is None else corrected
     require_whole("trained_len", corrected)
     parts, position = parts_of(config), _position(config)
     # For linear, a corrected length divided by the factor is the original length.

@@ -15,6 +15,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_record
 from ropewalk.hf.checkpoint.closed_config import ADAPTER, KEPT, KIND
 from ropewalk.hf.checkpoint.fetch import fetch_adapter, fetch_model
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 
 BASE = "base_model_name_or_path"
 ONLY = "default"  # peft's name of the one adapter of a model
@@ -47,11 +48,14 @@ def write_adapter(model: Any, place: Path) -> None:
     model.save_pretrained(place)
 
 
-def load_adapter(place: Path, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-    """The adapter of a folder on its base model, which `kwargs` are for, and what transformers says of the loading."""
+def load_adapter(place: Path, options: LoadOptions = UNSTATED, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    """The adapter of a folder on its base model, and what transformers says of the loading.
+
+    `options` and `kwargs` are for the base model.
+    """
     config = read_record(place / ADAPTER, "what peft wrote")
     config[KIND] = config.pop(KEPT + KIND, config.get(KIND))
-    base, info = fetch_model(_base(place, config), **kwargs)
+    base, info = fetch_model(_base(place, config), options, **kwargs)
     return fetch_adapter(base, place, config), info
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -18,7 +18,6 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.presets.lengths import require_whole
 from ropewalk.extension.slots import PER_LAYER
 from ropewalk.files import holds
-from ropewalk.folders import require_plausible
 from ropewalk.hf.attach.extend import require_rotation
 from ropewalk.hf.attach.handle import (
     ATTENTION,
@@ -34,9 +33,10 @@ from ropewalk.hf.attach.handle import (
 from ropewalk.hf.attach.modes import Modes, attached_all, require_followed
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
+from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, merge_options, require_plausible
 from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.checkpoint_schedule import own_schedule_of
-from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.facts import correct, facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
@@ -241,7 +241,12 @@ class Inspection:
 
 
 def inspect(
-    model: nn.Module | str | Path, *, target_len: int | None = None, trained_len: int | None = None, **kwargs: Any
+    model: nn.Module | str | Path,
+    *,
+    target_len: int | None = None,
+    trained_len: int | None = None,
+    options: LoadOptions = UNSTATED,
+    **kwargs: Any,
 ) -> Inspection:
     """Inspect a model for a target length (tokens; eight times the trained one).
 
@@ -250,15 +255,16 @@ def inspect(
     `model` is a loaded one, a folder, a name on the hub, a GGUF file or a config.json. Weights are loaded only where
     its config does not say everything.
 
-    `trained_len` (tokens) corrects the trained length of the config; other `kwargs` go to transformers'
-    from_pretrained, where `model` is a name. Returns an `Inspection`: `str` is a page of text, `to_json()` the same for
-    programs.
+    `trained_len` (tokens) corrects the trained length of the config. Where `model` is a name, other `kwargs` go to
+    transformers' from_pretrained, and come before `options`, a `LoadOptions`. Returns an `Inspection`: `str` is a page
+    of text, `to_json()` the same for programs.
     """
     if kwargs and isinstance(model, nn.Module):
         name = next(iter(kwargs))
         sentence = f"{name} is for a model given by its name; this one is loaded already"
         raise InvalidValue.because(name, sentence, remedy="leave it out")
-    host = host_of(model if isinstance(model, nn.Module) else _read(model, kwargs))
+    options = merge_options(model, options)
+    host = host_of(model if isinstance(model, nn.Module) else _read(model, options, kwargs))
     inspection, modes = _sizes(host, target_len, trained_len)
     return replace(
         inspection,
@@ -270,7 +276,7 @@ def inspect(
 
 def sizes(model: nn.Module | str | Path, *, target_len: int | None = None) -> Inspection:
     """What `inspect` says of a model's layers and their cache; trying which methods apply takes seconds more."""
-    return _sizes(host_of(model if isinstance(model, nn.Module) else _read(model, {})), target_len, None)[0]
+    return _sizes(host_of(model if isinstance(model, nn.Module) else _read(model, UNSTATED, {})), target_len, None)[0]
 
 
 def _sizes(host: Any, target_len: int | None, trained_len: int | None) -> tuple[Inspection, Modes]:
@@ -294,16 +300,18 @@ def _sizes(host: Any, target_len: int | None, trained_len: int | None) -> tuple[
     return inspection, Modes(host, attached_all(layers, every, Extension()))
 
 
-def _read(model: str | Path, kwargs: dict[str, Any]) -> nn.Module:
+def _read(model: str | Path, options: LoadOptions, kwargs: dict[str, Any]) -> nn.Module:
     """A model by name: made from its config alone, where that says everything."""
     place = Path(model)
     require_plausible(str(model), config_is_enough=True)
-    if not set(kwargs) - OF_CONFIGS and not is_adapter(place) and not holds((place / SIDECAR).is_file):
-        config = fetch_config(model, **kwargs)
+    of_weights = set(kwargs) - OF_CONFIGS or (options.dtype, options.device) != (AUTO, "")
+    if not of_weights and not is_adapter(place) and not holds((place / SIDECAR).is_file):
+        config = fetch_config(model, options, **kwargs)
         with suppress(DoesNotFit):
-            stand: nn.Module = stand_in(config)
-            return stand
-    return load(model, **kwargs)
+            stand: Any = stand_in(config)
+            correct(stand, options.trained_len)
+            return cast(nn.Module, stand)
+    return load(model, options=options, **kwargs)
 
 
 def _require_tables(modes: Modes, every: Sequence[Facts]) -> None:

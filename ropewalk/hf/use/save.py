@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import holds
-from ropewalk.folders import appearing, require_plausible
+from ropewalk.folders import appearing
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.attach.storing import stated
@@ -23,6 +23,7 @@ from ropewalk.hf.checkpoint.closed_config import SIDECAR, close, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, loadable, loader_of, runs_own_code
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.weights import first_difference
+from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.identity import allowed_error
 from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.probe.quantised import format_of, require_savable
@@ -82,13 +83,14 @@ def _save_adapter(model: nn.Module, directory: Path, target_len: int | None, tok
     return "ropewalk.load: the folder has an adapter, and its extension"
 
 
-def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
+def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: Any) -> PreTrainedModel:
     """Load a model, under its extension where `ropewalk.json` has one.
 
         model = rw.load("model-32k", dtype="auto")
 
-    `directory` is a folder, a GGUF file or a name on the hub; `kwargs` go to transformers' from_pretrained. Missing
-    weights are an error. A folder with an adapter gives peft's model, on the base model that the adapter names.
+    `directory` is a folder, a GGUF file or a name on the hub; `kwargs` go to transformers' from_pretrained, and come
+    before `options`, a `LoadOptions`. Missing weights are an error. A folder with an adapter gives peft's model, on the
+    base model that the adapter names.
     """
     place = Path(directory)
     if not is_adapter(place):
@@ -96,7 +98,7 @@ def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
     kept = _with_sidecar(place)
     stored = None if kept is None else sidecar.read(kept)
     kwargs["output_loading_info"] = True
-    read = load_adapter(place, **kwargs) if is_adapter(place) else fetch_model(directory, **kwargs)
+    read = load_adapter(place, options, **kwargs) if is_adapter(place) else fetch_model(directory, options, **kwargs)
     model: PreTrainedModel = read[0]
     missing = sorted(read[1]["missing_keys"])  # they would stay random
     if missing:
@@ -105,7 +107,16 @@ def load(directory: str | Path, **kwargs: Any) -> PreTrainedModel:
     if kept and stored:
         extension, how = stored
         sidecar.fill(kept, host_of(model), extend(model, extension, **how).layers)
-    return model
+    return model if options.device in ("", AUTO) else move(model, options.device)
+
+
+def move(model: Any, device: str) -> Any:
+    """The model on one device."""
+    try:
+        return model.to(device)
+    except (AssertionError, RuntimeError, ValueError) as reason:  # without CUDA, an index too high, quantised weights
+        detail = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+        raise InvalidValue("device", "an available device", device, remedy=detail) from reason
 
 
 def _with_sidecar(place: Path) -> Path | None:

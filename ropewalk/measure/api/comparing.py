@@ -12,12 +12,15 @@ from typing import Any, cast
 from ropewalk.errors import InvalidValue, about
 from ropewalk.extension.notation import minutes
 from ropewalk.extension.parsing import Line
+from ropewalk.files import finite, record_json
+from ropewalk.hf.load_options import UNSTATED, LoadOptions, merge_options
+from ropewalk.hf.loading import free_bytes
 from ropewalk.hf.probe.checkpoint_schedule import parsed_for
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.measure.api.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.api.lines import Extensions, lines_of
-from ropewalk.measure.api.loading import OpenedModel, kept, opened_as
+from ropewalk.measure.api.loading import OpenedModel, open_folder, open_model
 from ropewalk.measure.api.precision import calibrated_in_fastest, calibration_text, is_free, size_in_words
 from ropewalk.measure.api.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.api.result import MeasuredResult, aligned
@@ -41,8 +44,6 @@ from ropewalk.measure.tasks.signature import Task
 from ropewalk.measure.tasks.task_line import tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
-from ropewalk.placement import free_bytes
-from ropewalk.plain_json import finite, record_json
 
 FEWEST_TEXTS, SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
 CORPUS = "stdlib"
@@ -125,6 +126,7 @@ def compare(
     dtype: str = "",
     revision: str = "",
     trust_remote_code: bool = False,
+    options: LoadOptions = UNSTATED,
     workers: int = 1,
     ray: str = "",
     progress: Shown = True,
@@ -137,7 +139,8 @@ def compare(
 
     `model` is a loaded model, a folder, a name on the hub, or default: the model that comes with Ropewalk. A loaded
     model is left as it was; its tokenizer is the one beside its weights unless `tokenizer` is passed. A named model
-    is loaded by `device`, `dtype`, `revision` and `trust_remote_code`, as by the options of the command line.
+    is loaded by `device`, `dtype`, `revision` and `trust_remote_code`, as by the options of the command line, or by all
+    of them in `options`, a `LoadOptions`.
     `extensions` are lines or `Extension`s, or a mapping from names to them; by default five lines. `lengths` are
     tokens (1024 or "1k"), by default 1, 2 and 4 times the trained length, as far as time, memory and texts allow; the
     trained length is always measured. All read one text first, then more, up to `samples` (8). `time_limit` (seconds,
@@ -153,12 +156,11 @@ def compare(
     lines, all_tasks = lines_of(extensions), _tasks(tasks, SAMPLES if samples is None else samples)
     asked, limit = list(tokens("lengths", lengths)), _limit(time_limit)
     measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
-    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
-    how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
+    options = merge_options(model, options, dtype, device, revision, trust_remote_code)
     with (
-        kept(folder) as place,
+        open_folder(folder) as place,
         showing_progress("loading the model", shown=progress) as shown,
-        opened_as(model, tokenizer, **how) as host,
+        open_model(model, tokenizer, replace(options, device="cpu") if ray else options) as host,
     ):
         shown(0, 0, "planning")
         if limit is None and samples is None and host.model.device.type == "cpu" and not ray:
@@ -173,7 +175,7 @@ def compare(
             measuring=measuring,
             workers=workers,
             deadline=None if limit in (None, math.inf) else began + limit,
-            free_precision=is_free(model, host.model),
+            free_precision=is_free(model, host.model, options),
             shown=shown,
         )
         return job.done(asked, after_round)
@@ -181,7 +183,7 @@ def compare(
 
 def _corpus(host: OpenedModel, asked: list[int]) -> str:
     """Held-out texts of Python's own library; all of it, where these are too few or of too few projects."""
-    length = max(asked, default=2 * trained_len(host.model.config.get_text_config()))
+    length = max(asked, default=2 * trained_len(host.model))
     subject = host.subject(CORPUS, length)
     enough = subject.count(SAMPLES) == SAMPLES and len({*subject.projects(SAMPLES)}) >= FEW_PROJECTS
     return CORPUS if enough else f"all:{CORPUS}"
@@ -244,7 +246,7 @@ class ComparisonJob:
 
     def plan(self, asked: list[int]) -> ComparisonPlan:
         """What is done."""
-        model, known = self.host.model, trained_len(self.host.model.config.get_text_config())
+        model, known = self.host.model, trained_len(self.host.model)
         if asked and min(asked) < known:
             raise InvalidValue("lengths", f"at least the trained length ({known})", min(asked))
         inspection = sizes(model)

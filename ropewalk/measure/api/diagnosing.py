@@ -8,10 +8,12 @@ from typing import Any
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
+from ropewalk.files import finite, record_json
+from ropewalk.hf.load_options import UNSTATED, LoadOptions, merge_options
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.api.argument_checks import whole_number
 from ropewalk.measure.api.lines import line_of
-from ropewalk.measure.api.loading import opened_as
+from ropewalk.measure.api.loading import open_model
 from ropewalk.measure.api.progress import Shown, showing_progress
 from ropewalk.measure.api.result import MeasuredResult
 from ropewalk.measure.diagnostics.diagnose import Diagnosis, diagnose as measured
@@ -20,7 +22,6 @@ from ropewalk.measure.report.drawing import name_of
 from ropewalk.measure.report.html_page import PageTable
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
-from ropewalk.plain_json import finite, record_json
 
 TIMES = 4  # length by default, in trained lengths
 
@@ -83,6 +84,7 @@ def diagnose(
     dtype: str = "",
     revision: str = "",
     trust_remote_code: bool = False,
+    options: LoadOptions = UNSTATED,
     progress: Shown = True,
 ) -> DiagnosisResult:
     """Look inside a model with and without an extension: angles, logits, entropy, attention, hidden states, sinks.
@@ -96,9 +98,9 @@ def diagnose(
     texts = whole_number("texts", texts, least=1)
     line = "" if extension == "" else line_of(extension)
     asked = None if length is None else in_tokens(str(length), "length")
-    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
-    with opened_as(model, tokenizer, **how, trust_remote_code=trust_remote_code) as host:
-        longest = TIMES * trained_len(host.model.config.get_text_config()) if asked is None else asked
+    options = merge_options(model, options, dtype, device, revision, trust_remote_code)
+    with open_model(model, tokenizer, options) as host:
+        longest = TIMES * trained_len(host.model) if asked is None else asked
         subject = host.subject(corpus, longest)
         with showing_progress("diagnosing", shown=progress) as bar:
             return DiagnosisResult(measured(subject, line, texts=texts, progress=bar))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import length as in_tokens
+from ropewalk.files import record_json
+from ropewalk.hf.load_options import UNSTATED, LoadOptions, merge_options
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.api.argument_checks import seconds, tasks_text, whole_number
 from ropewalk.measure.api.comparing import FEWEST_TEXTS, ComparisonResult
 from ropewalk.measure.api.lines import Extensions, lines_of
-from ropewalk.measure.api.loading import kept, opened_as
+from ropewalk.measure.api.loading import open_folder, open_model
 from ropewalk.measure.api.progress import Shown, showing_progress
 from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.cluster.crew import on_cluster
@@ -25,7 +27,6 @@ from ropewalk.measure.report.leaderboard import BOARD, as_json, ranking_json, st
 from ropewalk.measure.tasks.task_line import checked, tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
-from ropewalk.plain_json import record_json
 
 TIMES, SAMPLES = 8, 24  # the target length in trained lengths, and the texts, where the caller says nothing
 
@@ -82,6 +83,7 @@ def leaderboard(
     dtype: str = "",
     revision: str = "",
     trust_remote_code: bool = False,
+    options: LoadOptions = UNSTATED,
     workers: int = 1,
     ray: str = "",
     progress: Shown = True,
@@ -104,14 +106,13 @@ def leaderboard(
     every_task = checked(tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples), samples)
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
     measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
-    how: dict[str, Any] = {"dtype": dtype, "device": device, "revision": revision}
-    how |= {"trust_remote_code": trust_remote_code, "kept_on": "cpu" if ray else ""}
+    options = merge_options(model, options, dtype, device, revision, trust_remote_code)
     with (
-        kept(folder) as place,
-        opened_as(model, tokenizer, **how) as host,
+        open_folder(folder) as place,
+        open_model(model, tokenizer, replace(options, device="cpu") if ray else options) as host,
         showing_progress("measuring", shown=progress) as shown,
     ):
-        known = trained_len(host.model.config.get_text_config())
+        known = trained_len(host.model)
         length = TIMES * known if asked is None else asked
         if length <= known:
             raise InvalidValue("target_len", f"above the trained length ({known})", length)

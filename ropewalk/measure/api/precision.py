@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.load_options import AUTO, LoadOptions
+from ropewalk.hf.loading import is_small
 from ropewalk.hf.use.inspect import Inspection
-from ropewalk.measure.api.loading import is_small
 from ropewalk.measure.compare.plan import CALIBRATED, Cost, calibrated, cost_of, product_seconds
-from ropewalk.placement import AUTO, wanted_placement
 
 OTHER_PRECISION = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}
 FASTER = 1.1  # times as fast, from which on another precision is taken
 DECISIVE = 3.0  # times as fast products: a model is then not read in the slower precision at all
 
 
-def is_free(model: Any, loaded: Any) -> bool:
+def is_free(model: Any, loaded: Any, options: LoadOptions) -> bool:
     """Whether nobody has chosen a precision: a loaded model has one, and a small model keeps its own."""
-    named = isinstance(model, str | Path) and wanted_placement().dtype == AUTO
+    named = isinstance(model, str | Path) and options.dtype == AUTO
     return named and loaded.device.type == "cpu" and not is_small(loaded)
 
 

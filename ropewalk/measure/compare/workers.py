@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.hf.loading import free_bytes
 from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.runner import Finished, Measuring, here
 from ropewalk.measure.material.subject import Subject
-from ropewalk.placement import free_bytes
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 SMALL_MODEL = 100_000_000  # parameters below which one process for each core is faster

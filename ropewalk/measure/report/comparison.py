@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ropewalk.files import finite_json
 from ropewalk.folders import replacing, write_text
 from ropewalk.measure.compare.changes import change_at, changes_by_position
 from ropewalk.measure.compare.compare import Candidate, Comparison, reach
@@ -25,7 +26,6 @@ from ropewalk.measure.report.tables import page_notes, table, title
 from ropewalk.measure.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
 from ropewalk.measure.tasks import Context, Task
 from ropewalk.measure.tasks.outside.complete import source_mark
-from ropewalk.plain_json import finite_json
 
 ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."
 ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.extension.notation import BARE
+from ropewalk.files import finite_json
 from ropewalk.measure.compare.leaderboard import Leaderboard, RankedEntry
 from ropewalk.measure.report.comparison import write_report
 from ropewalk.measure.report.drawing.names import name_of
@@ -19,7 +20,6 @@ from ropewalk.measure.report.tables import size
 from ropewalk.measure.report.titles import of_projects
 from ropewalk.measure.report.written_tables import code, code_block, markdown_table, prose
 from ropewalk.methods.spec import Json
-from ropewalk.plain_json import finite_json
 
 PLAIN = re.compile(r"(?!www\.)[\w./ -]+")
 DATA, PAGE, PICTURE = "leaderboard.json", "leaderboard.md", "leaderboard.svg"

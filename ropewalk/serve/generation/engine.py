@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from ropewalk.attention.scoped import scoped
 from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.runtime.layer import LISTENER
 from ropewalk.hf.use.contexts import end_tokens
-from ropewalk.scoped import scoped
 from ropewalk.serve.generation.generation import Generation, Queue, is_last
 from ropewalk.serve.generation.model import Part, ServedExtension, ServedModel
 from ropewalk.serve.generation.pages import PagedText

@@ -27,6 +27,7 @@ from ropewalk.attention.layout.retention import Retention
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.stages import PageStages
 from ropewalk.attention.problem import layer_terms
+from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
@@ -40,7 +41,6 @@ from ropewalk.hf.runtime.hooks import identity_rotation
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, before_rotation
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach.signature import furthest
-from ropewalk.scoped import scoped
 from ropewalk.serve.generation.packed_linear import packed_linears
 from ropewalk.serve.generation.pages import PagePool
 
@@ -72,7 +72,6 @@ def served_extensions(
     lines: Mapping[str, str | Extension],
     *,
     target_len: int | None = None,
-    trained_len: int | None = None,
 ) -> dict[str, ServedExtension]:
     """The extensions of a model by name, the base model among them.
 
@@ -86,7 +85,7 @@ def served_extensions(
         handle.remove()
     for name, line in {BARE: Extension(), **lines}.items():
         if name not in served:
-            plan = planned(host, line, target_len=None if name == BARE else target_len, trained_len=trained_len)
+            plan = planned(host, line, target_len=None if name == BARE else target_len)
             if name == BARE:
                 Modes(host, plan.base).require(ATTENTION)
             served[name] = ServedExtension(plan.extension, plan.layers)

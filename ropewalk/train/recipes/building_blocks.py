@@ -18,6 +18,7 @@ from ropewalk.hf import load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
 from ropewalk.models import path_of
@@ -40,7 +41,9 @@ def rows_of(plan: TrainingPlan) -> int:
     return plan.steps * plan.rows * plan.accumulate * int(PartialState().num_processes)
 
 
-def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def checkpoint(
+    model: str | Path, out: str | Path, options: LoadOptions = UNSTATED
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model to begin from and its tokenizer, from a folder or by name; the folder that the run writes is refused.
 
     In float32, as a plan says: in bfloat16 small steps would round to nothing.
@@ -49,7 +52,7 @@ def checkpoint(model: str | Path, out: str | Path) -> tuple[PreTrainedModel, Pre
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
     require_own_files(model)
-    loaded, tokenizer = load(model, dtype=torch.float32), fetch_tokenizer(model)
+    loaded, tokenizer = load(model, options=options, dtype=torch.float32), fetch_tokenizer(model, options)
     end_token(tokenizer)  # refused now, and not when a corpus has been read
     return loaded, tokenizer
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE
 from ropewalk.train.data.mixture import Mixture, of_two_lengths
@@ -42,15 +43,21 @@ class CarryOnSettings(RecipeSettings):
     plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
 
 
-def carry_on(out: str | Path, settings: CarryOnSettings, *, shared: str | Path | None = None) -> PreTrainedModel:
+def carry_on(
+    out: str | Path,
+    settings: CarryOnSettings,
+    options: LoadOptions = UNSTATED,
+    *,
+    shared: str | Path | None = None,
+) -> PreTrainedModel:
     """Train a checkpoint on under an extension, at a longer length ("pi", "yarn") or at its own ("rope", "alibi").
 
     All weights or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
     config. With `short_rows`, long texts are trained under the extension and short ones as before, in one batch.
     `shared` is the folder of the tokenised corpus, where it is not `out`.
     """
-    model, tokenizer = checkpoint(settings.model, out)
-    short = trained_len(model.config.get_text_config())
+    model, tokenizer = checkpoint(settings.model, out, options)
+    short = trained_len(model)
     target_len = settings.length if settings.length > short else None
     if settings.short_rows is not None:
         require_short_unchanged(model, settings.extension, short=short, length=settings.length)

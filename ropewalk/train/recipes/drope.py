@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from transformers import PreTrainedModel
 
 from ropewalk.hf import extend
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.train.recipes.building_blocks import checkpoint, train_and_save, training_rows
@@ -38,13 +39,19 @@ class DroPESettings(RecipeSettings):
     plan_defaults: ClassVar[Mapping[str, Any]] = {"learning_rate": 3e-4, "weight_decay": 0.0, "decay": 0.97}
 
 
-def drope(out: str | Path, settings: DroPESettings, *, shared: str | Path | None = None) -> PreTrainedModel:
+def drope(
+    out: str | Path,
+    settings: DroPESettings,
+    options: LoadOptions = UNSTATED,
+    *,
+    shared: str | Path | None = None,
+) -> PreTrainedModel:
     """Drop the rotation of a checkpoint, and continue its training at its own length until it reads without it.
 
     The result is a standard checkpoint whose config says that no pair rotates. Read texts beyond the trained length
     under `log_n`. `shared` is the folder of the tokenised corpus, where it is not `out`.
     """
-    model, tokenizer = checkpoint(settings.model, out)
+    model, tokenizer = checkpoint(settings.model, out, options)
     extend(model, "nope")
     rows = training_rows(
         tokenizer,
@@ -52,7 +59,7 @@ def drope(out: str | Path, settings: DroPESettings, *, shared: str | Path | None
         Path(shared or out),
         corpus=settings.corpus,
         characters=settings.characters,
-        length=trained_len(model.config.get_text_config()),
+        length=trained_len(model),
         puzzles=settings.puzzles,
     )
     return train_and_save(rows, model, tokenizer, settings.plan, Path(out), lora=settings.lora)

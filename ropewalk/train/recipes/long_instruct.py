@@ -22,6 +22,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.methods.record import AT_LEAST_ONE
 from ropewalk.texts.corpora import Document, documents
 from ropewalk.train.data.packs import IGNORED, Row, row_of
@@ -53,10 +54,10 @@ class LongInstructSettings(RecipeSettings):
     costly: ClassVar[tuple[str, ...]] = (PLAN, QUESTIONS)
 
 
-def long_instruct(out: str | Path, settings: LongInstructSettings) -> PreTrainedModel:
+def long_instruct(out: str | Path, settings: LongInstructSettings, options: LoadOptions = UNSTATED) -> PreTrainedModel:
     """Let a model make and verify questions about long documents, and train it on them at a given length."""
     folder, plan = Path(out), settings.plan
-    model, tokenizer = checkpoint(settings.model, folder)
+    model, tokenizer = checkpoint(settings.model, folder, options)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {text.name: text for text in documents(settings.corpus, "train", most=settings.characters)}
     pairs = _verified_pairs(settings, texts, tokenizer, asker(model, tokenizer), folder / QUESTIONS)

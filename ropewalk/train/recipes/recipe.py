@@ -2,6 +2,8 @@
 
     def pretrain(out, settings: PretrainSettings) -> ...
 
+One that begins from a model has a third parameter, `options`: how that model is loaded.
+
 The record is made of others: the training plan, and where a recipe needs them a model shape and puzzles. The command
 line has all their fields on one level (`--set steps=2000 --set width=128`).
 """
@@ -68,11 +70,13 @@ class Recipe(NamedTuple):
 
     run: Callable[..., object]
     settings: type[RecipeSettings]
+    loads_model: bool  # whether its function takes options of loading
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> Recipe:
         """The recipe of a function: its parameter `settings` says what it takes."""
-        return cls(function, get_type_hints(function)["settings"])
+        hints = get_type_hints(function)
+        return cls(function, hints["settings"], "options" in hints)
 
     @property
     def name(self) -> str:

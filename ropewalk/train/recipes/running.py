@@ -6,11 +6,13 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError
 from ropewalk.folders import write_whole
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.train.checkpoints import changed_settings, steps_done
 from ropewalk.train.processes import alone_in, together
 from ropewalk.train.recipes.recipe import Recipe
@@ -18,19 +20,35 @@ from ropewalk.train.recipes.recipe import Recipe
 RECIPE = "recipe.json"
 
 
-def run(recipe: Recipe, out: str | Path, texts: Mapping[str, str]) -> Path | None:
-    """Run a recipe, or resume it: the path of its result, or None where a signal stopped it first."""
+def run(recipe: Recipe, out: str | Path, texts: Mapping[str, str], options: LoadOptions = UNSTATED) -> Path | None:
+    """Run a recipe, or resume it: the path of its result, or None where a signal stopped it first.
+
+    `options` say how the model is loaded that a recipe begins from.
+    """
+    how = _options_for(recipe, options)
     settings, folder = recipe.read(texts), Path(out)
     fixed = {name: value for name, value in settings.written().items() if name not in settings.changeable}
     if not settings.plan.progress:
         _hide_bars()
     with alone_in(folder), _undone_if_refused(folder, settings.costly):
         _require_same(folder, {"recipe": recipe.name, **fixed}, recipe.defaults())
-        result = recipe.run(out, settings)
+        result = recipe.run(out, settings, **how)
     if isinstance(result, Path):
         return None if result == folder else result
     together()  # the main process writes the last checkpoint
     return folder / "model" if steps_done(out) >= settings.plan.steps else None
+
+
+def _options_for(recipe: Recipe, options: LoadOptions) -> dict[str, LoadOptions]:
+    """What a recipe is told of loading; one that makes its own model loads none, and refuses options for that."""
+    if recipe.loads_model:
+        return {"options": options}
+    for field in fields(options):
+        if getattr(options, field.name) != field.default:
+            option = f"--{field.name.replace('_', '-')}"
+            sentence = f"{option} says how a model is loaded, and {recipe.name} makes a new one"
+            raise InvalidValue.because(field.name, sentence, remedy=f"leave {option} out")
+    return {}
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 from transformers import PreTrainedModel
 
 from ropewalk.hf import convert
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.methods.record import AT_LEAST_ONE
 from ropewalk.methods.surgery import MHAToGQA
@@ -37,14 +38,20 @@ class UptrainGQASettings(RecipeSettings):
     plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
 
 
-def uptrain_gqa(out: str | Path, settings: UptrainGQASettings, *, shared: str | Path | None = None) -> PreTrainedModel:
+def uptrain_gqa(
+    out: str | Path,
+    settings: UptrainGQASettings,
+    options: LoadOptions = UNSTATED,
+    *,
+    shared: str | Path | None = None,
+) -> PreTrainedModel:
     """Average the key and value heads of a checkpoint in groups, and continue its training at its own length.
 
     `shared` is the folder of the tokenised corpus, where it is not `out`.
     """
-    model, tokenizer = checkpoint(settings.model, out)
+    model, tokenizer = checkpoint(settings.model, out, options)
     grouped = convert(model, MHAToGQA(kv_heads=settings.kv_heads))
-    length = settings.length or trained_len(grouped.config.get_text_config())
+    length = settings.length or trained_len(model)
     set_max_length(grouped, length)
     rows = training_rows(
         tokenizer,

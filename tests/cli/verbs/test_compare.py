@@ -92,7 +92,7 @@ def test_the_base_model_is_measured_once(place, whole, monkeypatch, tmp_path):
 
 
 def test_a_wrong_extension_is_refused_before_the_model_is_read(place, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ropewalk.measure.api.loading.weights_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.api.loading.load_model", None)  # would fail where it is called
     assert compare(place, tmp_path, "yern") == 2
     assert "'yern'" in capsys.readouterr().err
 

@@ -15,8 +15,8 @@ from transformers import AutoConfig, Qwen2Config, Qwen3Config
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName, Unreadable
 from ropewalk.engines.check.engines import ENGINES
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import DEFAULT
-from ropewalk.trained_to import trained_to
 
 from engines.check.folders import K, llama
 from hf.released import CONFIGS
@@ -275,8 +275,7 @@ def test_yarn_that_was_added_is_in_force_for_short_texts_too():
 
 
 def test_a_corrected_length():
-    with trained_to(4 * K):
-        assert rw.check(llama(), engine="vllm").target_len == 4 * K
+    assert rw.check(llama(), engine="vllm", options=LoadOptions(trained_len=4 * K)).target_len == 4 * K
 
 
 def test_the_json_has_every_pair():

@@ -13,7 +13,7 @@ import ropewalk as rw
 from ropewalk import Unreadable
 from ropewalk.errors import NotInstalled, RopewalkError
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
-from ropewalk.trust import trusted, trusting
+from ropewalk.hf.load_options import LoadOptions
 
 from hf.models import tiny
 from hf.own_code import bringing_code
@@ -125,12 +125,13 @@ def test_whoever_asks_for_it_has_it_run_and_can_save_it(own_code, tmp_path):
         rw.save(model, tmp_path / "saved")
     with pytest.raises(Unreadable, match="--trust-remote-code"):
         rw.load(tmp_path / "saved")
-    with trusting(True):
-        assert torch.equal(logits(rw.load(tmp_path / "saved"), IDS), expected)
-        assert type(rw.load(place)).__name__ == "OwnModel"
-        with pytest.raises(Unreadable):
-            rw.load(place, trust_remote_code=False)
-    assert not trusted()
+    trusting = LoadOptions(trust_remote_code=True)
+    assert torch.equal(logits(rw.load(tmp_path / "saved", options=trusting), IDS), expected)
+    assert type(rw.load(place, options=trusting)).__name__ == "OwnModel"
+    with pytest.raises(Unreadable):
+        rw.load(place, options=trusting, trust_remote_code=False)
+    with pytest.raises(Unreadable):  # the next one asks for itself
+        rw.load(place)
 
 
 def test_a_package_that_a_model_asks_for_is_named(own_code):

@@ -12,9 +12,9 @@ import ropewalk as rw
 from ropewalk import models
 from ropewalk.engines.check.check import check
 from ropewalk.errors import Unreadable
-from ropewalk.folders import require_plausible
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
 from ropewalk.hf.checkpoint.gguf_file import require_gguf, schedule_in
+from ropewalk.hf.load_options import require_plausible
 from ropewalk.models import parts_of
 
 TEXT = "def f(x):\n    return x**2  # é 中文\n"

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from ropewalk.attention.scoped import scoped
 from ropewalk.hf.probe.cache_contents import CachedLayer
 from ropewalk.hf.runtime.forward_pass import CURRENT, make_pass
 from ropewalk.hf.runtime.own_masks import call_with_mask, model_mask
 from ropewalk.methods.reach import Causal, Window
-from ropewalk.scoped import scoped
 
 KEYS = torch.zeros(2, 1, 4, 8)
 INF = torch.inf

@@ -16,7 +16,7 @@ WRONG_COUNTS = [0, 1, -1, math.nan, 2.5, True, "2"]
 def _nothing_is_loaded(monkeypatch):
     """An error of another kind shows that a wrong number passed."""
     for module in (comparing, diagnosing, fitting, leaderboard):
-        monkeypatch.setattr(module, "opened_as", None)
+        monkeypatch.setattr(module, "open_model", None)
 
 
 @pytest.mark.parametrize("function", [rw.compare, rw.fit])

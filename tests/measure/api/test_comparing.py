@@ -140,7 +140,7 @@ def test_what_is_wrong_is_a_sentence(model, corpus, given, message):
 
 
 def test_wrong_lines_are_refused_before_a_model_is_loaded(place, corpus, monkeypatch):
-    monkeypatch.setattr(loading, "weights_of", None)  # would fail where it is called
+    monkeypatch.setattr(loading, "load_model", None)  # would fail where it is called
     with pytest.raises(rw.UnknownName, match="yern"):
         compared(place / "model", corpus, "yern")
 

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import Conflict
-from ropewalk.measure.api.loading import opened_by_name
+from ropewalk.measure.api.loading import load_by_name
 from ropewalk.measure.material.prompts import Prompt
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import ManyContexts
@@ -21,7 +21,7 @@ TASK = ManyContexts(samples=4, piece=100)
 
 @pytest.fixture(scope="module")
 def carried():
-    host = opened_by_name("default")
+    host = load_by_name("default")
     return Subject(model=host.model, tokenizer=host.tokenizer, corpus="stdlib", longest=512)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ropewalk.cli.models import placed, target, tokenizer_of, weights_of
+from ropewalk.cli.models import load_model, target
 from ropewalk.extension.notation import BARE
+from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import load_tokenizer, place_model
 from ropewalk.models import DEFAULT, NAME
-from ropewalk.trained_to import stated
 
 if TYPE_CHECKING:
     from ropewalk.serve.service import ServedModels
@@ -21,6 +22,7 @@ class Serving(NamedTuple):
     """What is loaded, and how it is run."""
 
     model: str
+    options: LoadOptions
     start: str
     lines: list[str]
     to: str
@@ -40,13 +42,13 @@ def load(wanted: Serving) -> ServedModels:
     lines: dict[str, Any] = {line: line for line in [wanted.start, *wanted.lines] if line not in ("", BARE)}
     for line in lines:
         read_line(line)
-    tokenizer, target_len = tokenizer_of(wanted.model), target(wanted.to)
-    host = placed(weights_of(wanted.model))
+    tokenizer, target_len = load_tokenizer(wanted.model, wanted.options), target(wanted.to)
+    host = place_model(load_model(wanted.model, wanted.options), wanted.options)
     start, handle = wanted.start or BARE, handle_of(host)
     if handle is not None:  # it was saved under an extension
         lines = {SAVED: handle.extension, **lines}
         start = wanted.start or SAVED
-    served = served_extensions(host, lines, target_len=target_len, trained_len=stated())
+    served = served_extensions(host, lines, target_len=target_len)
     model = ServedModel(host, served, size=PAGE, limit=wanted.cache_bytes)
     engine = Engine(
         model,

@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import sys
-from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +18,8 @@ from ropewalk.cli.models import To, known, require_plausible, target
 from ropewalk.cli.verbs.serving.engine import Serving, load
 from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.extension.notation import separated
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import DEFAULT, NAME, path_of
-from ropewalk.placement import wanted_placement
 
 if TYPE_CHECKING:
     from ropewalk.serve.service import ServedModels
@@ -78,6 +77,8 @@ def serve(
     cache_memory: CacheMemory = "4GiB",
     drain: Drain = 30.0,
     verbose: Verbose = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Serve a model through an OpenAI-compatible API; the extension is part of the model's name (`default@yarn`).
 
@@ -91,14 +92,14 @@ def serve(
     target(to)
     lines = [line for text in extensions or [] for line in separated(text, "--extensions")]
     start = extension or (START if model == str(DEFAULT) else "")
-    if wanted_placement().is_spread:
+    if options.is_spread:
         sentence = "serve keeps keys and values on one device, and auto is several"
         raise InvalidValue.because("--device", sentence, remedy="name one, such as cuda:1")
     for origin in allow_origin or []:
         if not ORIGIN.fullmatch(origin):
             raise InvalidValue("--allow-origin", "* or an origin such as https://example.org", origin)
     size = byte_size(cache_memory, "--cache-memory")
-    wanted = Serving(model, start, lines, to, max_running, max_waiting, size)
+    wanted = Serving(model, options, start, lines, to, max_running, max_waiting, size)
     _run(wanted, host, port, local, api_key, allow_origin or [], drain, verbose)
 
 
@@ -121,8 +122,7 @@ def _run(
     logging.getLogger("uvicorn").setLevel(logging.INFO if verbose else logging.CRITICAL)
     names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not key else ()
     settings = ApiSettings(api_key=key or None, allow_origins=tuple(origins), hosts=names)
-    loaded = partial(copy_context().run, load, wanted)  # the options of all verbs, in the thread that loads
-    server = HttpServer(settings, bind(host, port), loaded, drain=drain, ready=_announce)
+    server = HttpServer(settings, bind(host, port), partial(load, wanted), drain=drain, ready=_announce)
     asyncio.run(server.serve())
     if server.loads:  # its thread may be inside an import, which nothing can interrupt
         sys.stderr.write(MESSAGE if server.interrupted else "")

@@ -4,7 +4,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from ropewalk.scoped import scoped
+from ropewalk.attention.scoped import scoped
 
 NUMBER = ContextVar("number", default=0)
 

@@ -1,0 +1,95 @@
+"""How a model that is given by its name is loaded: one record, passed from whoever asks down to transformers.
+
+Importing this loads neither torch nor transformers: the command line refuses a misspelled folder at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import InvalidValue, UnknownName, Unreadable
+from ropewalk.files import holds
+from ropewalk.models import parts_of
+
+AUTO = "auto"
+DTYPES = (AUTO, "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model that is given by its name is loaded; what is left out is chosen when it is loaded.
+
+    dtype: the precision of the weights; auto is the checkpoint's or, of a small model measured on a CPU, float32.
+    device: such as cpu or cuda:1; auto is all GPUs, main memory and the disk; by default a GPU where there is one.
+    revision: a branch, a tag or a commit of a model on the hub, the same for all of its files.
+    trust_remote_code: whether code that comes with a model runs; nobody is asked on a terminal.
+    trained_len: the trained length in tokens, where the model's config states a wrong one.
+    """
+
+    dtype: str = AUTO
+    device: str = ""
+    revision: str = ""
+    trust_remote_code: bool = False
+    trained_len: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise UnknownName("dtype", self.dtype, known=DTYPES)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether accelerate chooses the devices."""
+        return self.device == AUTO
+
+
+UNSTATED = LoadOptions()
+
+
+def merge_options(
+    model: Any,
+    options: LoadOptions,
+    dtype: str = "",
+    device: str = "",
+    revision: str = "",
+    trust_remote_code: bool = False,
+) -> LoadOptions:
+    """The options, with those that a caller states one by one in their place; refused for a model that is loaded."""
+    merged = replace(
+        options,
+        dtype=dtype or options.dtype,
+        device=device or options.device,
+        revision=revision or options.revision,
+        trust_remote_code=trust_remote_code or options.trust_remote_code,
+    )
+    if isinstance(model, str | Path):
+        return merged
+    for field in fields(merged):
+        name = field.name
+        if getattr(merged, name) != field.default:
+            remedy = f"call model.to({name})" if name in ("device", "dtype") else f"leave {name} out"
+            sentence = f"{name} is for a model given by its name; this one is loaded already"
+            raise InvalidValue.because(name, sentence, remedy=remedy)
+    return merged
+
+
+def require_plausible(model: str, *, config_is_enough: bool = False) -> None:
+    """Refuse early, without network, what is neither a folder with a model nor a name on the hub."""
+    if config_is_enough and Path(model).suffix == ".json" and holds(Path(model).is_file):
+        return
+    repository, gguf = parts_of(model)
+    if gguf and (holds(Path(model).is_file) or _could_be_on_the_hub(repository)):
+        return
+    place = Path(model)
+    is_folder = holds(place.is_dir)
+    if not is_folder and (gguf or holds(place.exists) or not _could_be_on_the_hub(model)):
+        rule = "an existing folder, a GGUF file, or a name on the hub such as owner/name or owner/name:file.gguf"
+        raise Unreadable("model", rule, model)
+    if is_folder and not holds((place / "config.json").is_file):
+        raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")
+
+
+def _could_be_on_the_hub(model: str) -> bool:
+    parts = model.split("/")
+    return len(parts) == 2 and all(part[:1].isalnum() or part[:1] == "_" for part in parts) and model.isprintable()
