@@ -29,6 +29,7 @@ EXTRAS = {
     "ray": "cluster",
     "lm_eval": "eval",
     "gguf": "llama-cpp",
+    "matplotlib": "pictures",
     "fastapi": "serve",
     "uvicorn": "serve",
     "prometheus_client": "serve",

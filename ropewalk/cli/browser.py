@@ -1,4 +1,4 @@
-"""`--open`: the page of a report in the browser."""
+"""`--open`, `--pictures`: the page of a report in the browser, and its figures on paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,27 @@ from typing import Annotated
 
 import typer
 
+
+def drawable(pictures: str) -> str:
+    """The formats, if they are known and matplotlib is there: refused before anything is measured."""
+    if pictures:
+        from ropewalk.measure.report.drawing.paper import formats_of
+
+        formats_of(pictures)
+    return pictures
+
+
 Open = Annotated[bool, typer.Option("--open", help="show the page in the browser")]
+
+Pictures = Annotated[
+    str,
+    typer.Option(
+        "--pictures",
+        metavar="FORMATS",
+        callback=drawable,
+        help="draw every figure for paper too, by matplotlib: svg, pdf and png, separated by commas",
+    ),
+]
 
 
 def shown(page: Path, *, wanted: bool) -> None:

@@ -84,9 +84,9 @@ class FittedExtension(MeasuredResult):
         """Everything, trial by trial, as `results.json`."""
         return record_json(as_json(self.fit))
 
-    def write(self, folder: str | Path, *, command: str = "") -> Path:
+    def write(self, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
         """Write `extension.json`, `report.html` and `results.json`; return the path of the page."""
-        return write_fit(self.fit, Path(folder), command=command)
+        return write_fit(self.fit, Path(folder), command=command, pictures=pictures)
 
     def save(self, folder: str | Path) -> str:
         """Write the extended model to a new folder, and return how to load it: for the engine of the goal, if any."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,12 @@ import torch
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
 from ropewalk.files import finite_json
-from ropewalk.folders import replacing, write_text
 from ropewalk.hf.runtime.static_schedule import static_table
 from ropewalk.measure.compare.verdict import BREAK
-from ropewalk.measure.report.drawing.dots import Dot, DotChart, DotGroup, dot_chart
-from ropewalk.measure.report.drawing.figure import ReportFigure, written
-from ropewalk.measure.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
-from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, scatter
+from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Axis, Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.drawing.styles import BASE_KEY, OTHERS
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
 from ropewalk.measure.report.tables import brief, interval, short, times_as_long
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
 from ropewalk.methods.frequencies.signature import trained
@@ -46,16 +41,11 @@ ABOUT_PAIRS = "How much more slowly each pair of dimensions rotates than in trai
 DATA = "results.json"
 
 
-def write_fit(fit: FitResult, folder: Path, *, command: str = "") -> Path:
+def write_fit(fit: FitResult, folder: Path, *, command: str = "", pictures: str = "") -> Path:
     """Write the extension, the page, its figures and every number."""
-    page = page_of(fit, command)
-    with replacing(folder) as place:
-        for figure in page.figures:
-            written(figure, place)
-        write_text(place / "extension.json", json.dumps(fit.advised.to_json(), indent=1) + "\n")
-        write_text(place / DATA, json.dumps(finite_json(as_json(fit, command)), indent=1) + "\n")
-        write_text(place / "report.html", render_page(page))
-    return folder / "report.html"
+    records = {"extension.json": fit.advised.to_json(), DATA: finite_json(as_json(fit, command))}
+    files = {name: json.dumps(record, indent=1) + "\n" for name, record in records.items()}
+    return write_page(page_of(fit, command), folder / "report.html", files, pictures)
 
 
 def page_of(fit: FitResult, command: str = "") -> ReportPage:
@@ -145,14 +135,14 @@ def lead(fit: FitResult) -> ReportFigure:
     ]
     where = "the mean loss over the lengths" if fit.goal.lengths else f"loss at {fit.goal.target_len:,} tokens"
     across = f"{where} minus that of the search's choice, nats per token"
-    chart = IntervalChart(rows=rows, across=across, zero="the search's choice", digits=3)
+    chart = interval_chart(rows, across=across, zero="the search's choice", digits=3)
     question = "How far is each extension behind the search's choice?"
     caption = "On the same texts, which the search did not see; bars are 95 % intervals. A triangle is off the scale."
     head = ("extension", "behind", "low", "high", "texts", "loss", "damage", "slowdown")
     numbers = [
         (tested.line, *tested.behind, tested.loss.value, tested.damage.value, tested.slowdown) for tested in ranked(fit)
     ]
-    return ReportFigure("behind", question, caption, partial(interval_chart, chart), head, tuple(numbers))
+    return ReportFigure("behind", question, caption, chart, head, tuple(numbers))
 
 
 def _note(tested: FinalTest, fit: FitResult) -> str:
@@ -177,39 +167,53 @@ def front(fit: FitResult) -> ReportFigure:
     """Long loss against short damage; the size of a point is its cost."""
     whole = [trial for trial in fit.history if trial.figures]
     places = {trial.number: figures for trial in whole if (figures := trial.figures)}
-    groups = [
-        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=True) for trial in group))
-        for n, (space, group) in enumerate(_by_space(whole).items())
-    ]
     low, high = focus(whole)
     shown = [place.damage for place in places.values() if low <= place.loss <= high]
     room = 0.06 * (max(shown) - min(shown)) or 0.02
-    chart = DotChart(
-        groups=groups,
-        stair=pareto([(place.loss, place.damage) for place in places.values()]),
-        stair_name="no other is better in both",
-        x=(low, high),
-        y=(min(shown) - room, max(shown) + room),
-        across="loss under long context, nats per token",
-        up="rise of the loss on short texts, nats per token",
-    )
+    x = Axis("loss under long context, nats per token", low, high)
+    y = Axis("rise of the loss on short texts, nats per token", min(shown) - room, max(shown) + room)
+    edge = pareto([(place.loss, place.damage) for place in places.values()])
+    chart = _trials_chart(whole, x, y, edge, "no other is better in both")
     numbers = tuple(
         (trial.number, space, *places[trial.number][:3]) for space, group in _by_space(whole).items() for trial in group
     )
     question = "What does a lower loss on long texts cost on short ones?"
     caption = f"One point for each trial, as large as its time; the line is the Pareto front. {CUT}"
     head = ("trial", "space", "loss", "damage", "slowdown")
-    return ReportFigure("front", question, caption, partial(dot_chart, chart), head, numbers)
+    return ReportFigure("front", question, caption, chart, head, numbers)
 
 
-def _trial_dot(trial: MeasuredTrial, *, across_is_loss: bool) -> Dot:
-    loss, damage, slowdown, _ = trial.figures or (math.nan,) * 4
-    words = f"trial {trial.number}: loss {loss:.3f}, short texts {damage:+.3f}, time {times_as_long(slowdown)}"
-    return (
-        Dot(loss or 0.0, damage or 0.0, words, 1.0 if math.isnan(slowdown) else slowdown)
-        if across_is_loss
-        else Dot(trial.number, loss or 0.0, words)
-    )
+def _trials_chart(
+    whole: Sequence[MeasuredTrial],
+    x: Axis,
+    y: Axis,
+    corners: Sequence[tuple[float, float]],
+    stair: str,
+    *,
+    by_number: bool = False,
+) -> Chart:
+    """A dot for each trial, space by space: its damage by its loss, as large as its time; or its loss by its number.
+
+    A stair goes through the corners.
+    """
+    series = list[Series]()
+    for n, (space, group) in enumerate(_by_space(whole).items()):
+        places, words, sizes = [], [], []
+        for trial in group:
+            loss, damage, slowdown, _ = trial.figures or (math.nan,) * 4
+            places.append((float(trial.number), loss) if by_number else (loss, damage))
+            words.append(
+                f"trial {trial.number}: loss {loss:.3f}, short texts {damage:+.3f}, time {times_as_long(slowdown)}"
+            )
+            sizes.append(3.5 + min(4.0, 1.5 if math.isnan(slowdown) else 1.5 * slowdown))
+        across, up = map(tuple, zip(*places, strict=True))
+        dots = Series(space, OTHERS + n, across, up, words=tuple(words), sizes=() if by_number else tuple(sizes))
+        off = sum(bool(x.beyond(a) or y.beyond(b)) for a, b in places)
+        series += scatter(dots._replace(value=f"{len(group)}" + (f", {off} off the scale" if off else "")), x, y)
+    steps = [step for a, b in pairwise(corners) for step in (a, (b[0], a[1]))]
+    steps += [corners[-1], (x.high, corners[-1][1])] if corners else []
+    line = Series(stair, BASE_KEY, tuple(a for a, _ in steps), tuple(b for _, b in steps), look="stair", colour="ink")
+    return Chart(kind="dots", panels=(Panel(x, y, (line, *series)),))
 
 
 def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -224,25 +228,16 @@ def pareto(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 def history(fit: FitResult) -> ReportFigure:
     """Every completed trial, and the best so far within the goal."""
     whole = [trial for trial in fit.history if trial.figures]
-    groups = [
-        DotGroup(space, OTHERS + n, tuple(_trial_dot(trial, across_is_loss=False) for trial in group))
-        for n, (space, group) in enumerate(_by_space(whole).items())
-    ]
     allowed = [(trial.number, trial.figures.loss if trial.figures and trial.keeps else math.inf) for trial in whole]
     best = zip(allowed, accumulate((loss for _, loss in allowed), min), strict=True)
-    chart = DotChart(
-        groups=groups,
-        stair=[(float(number), low) for (number, _), low in best if math.isfinite(low)],
-        stair_name="the best so far within the goal",
-        x=(-0.5, max(trial.number for trial in whole) + 0.5),
-        y=focus(whole),
-        across="trial",
-        up="loss, nats per token",
-    )
+    x = Axis("trial", -0.5, max(trial.number for trial in whole) + 0.5, whole=True)
+    stair = [(float(number), low) for (number, _), low in best if math.isfinite(low)]
+    y = Axis("loss, nats per token", *focus(whole))
+    chart = _trials_chart(whole, x, y, stair, "the best so far within the goal", by_number=True)
     numbers = sorted((trial.number, trial.space, trial.figures.loss) for trial in whole if trial.figures)
     question, caption = "Did the search go on improving?", f"Completed trials; the line is the best so far. {CUT}"
     head = ("trial", "space", "loss")
-    return ReportFigure("history", question, caption, partial(dot_chart, chart), head, tuple(numbers))
+    return ReportFigure("history", question, caption, chart, head, tuple(numbers))
 
 
 def stretches(fit: FitResult) -> list[ReportFigure]:
@@ -256,15 +251,15 @@ def stretches(fit: FitResult) -> list[ReportFigure]:
         except DoesNotFit:
             return []
         times = torch.where(table > 0, trained(facts) / table, 1.0).tolist()  # 1 for pairs without rotation
-        lines.append(ChartLine(tested.line, keys[tested.line], tuple(map(float, range(len(times)))), tuple(times)))
-    chart = LineChart(lines=lines, across="pair of dimensions, fast to slow", up="slowed by", tokens=False, kind="log")
+        lines.append(Series(tested.line, keys[tested.line], tuple(map(float, range(len(times)))), tuple(times)))
+    chart = line_chart(lines, across="pair of dimensions, fast to slow", up="slowed by", tokens=False, kind="log")
     numbers = tuple(
         (line.name, round(pair), times) for line in lines for pair, times in zip(line.x, line.y, strict=True)
     )
     question = "How much does the answer slow each pair?"
     caption = "How many times more slowly each pair rotates than in training, beside the best hand-set extension."
     head = ("extension", "pair", "times")
-    return [ReportFigure("stretches", question, caption, partial(line_chart, chart), head, numbers)]
+    return [ReportFigure("stretches", question, caption, chart, head, numbers)]
 
 
 def _by_space(trials: Sequence[MeasuredTrial]) -> dict[str, list[MeasuredTrial]]:

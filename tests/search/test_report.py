@@ -10,7 +10,6 @@ import pytest
 import ropewalk as rw
 from ropewalk.extension.notation import BARE
 from ropewalk.measure.metrics.intervals import Estimate
-from ropewalk.measure.report.drawing.figure import WIDE
 from ropewalk.measure.report.tables import brief
 from ropewalk.search.fitting_words import words
 from ropewalk.search.report import figures, focus, page_of, pareto, table, write_fit
@@ -133,6 +132,14 @@ def test_figures_have_the_numbers_they_show(fit):
         (1, "hand_set", 2.9, 0.4, 1.1),
         (3, "pairs", 2.4, 0.1, 1.1),
     ]
+    dots = {one.name: one for one in front.chart.panels[0].series}
+    assert (dots["pairs"].x, dots["pairs"].y, dots["pairs"].sizes) == (
+        (2.4,),
+        (0.1,),
+        (pytest.approx(3.5 + 1.5 * 1.1),),
+    )
+    stair = dots["no other is better in both"]
+    assert (stair.x, stair.y) == ((2.4, front.chart.panels[0].x.high), (0.1, 0.1))
     assert history.numbers == ((0, "hand_set", 2.5), (1, "hand_set", 2.9), (3, "pairs", 2.4))
     assert [value for line, _, value in stretches.numbers if line == "pairs #3"] == pytest.approx([1, 2, 4, 9])
 
@@ -152,8 +159,8 @@ def test_the_best_that_was_set_by_hand_is_seen_however_much_better_the_rest_is(f
     low, high = focus([trial for trial in (*fit.history, *better) if trial.figures])
     assert low < 2.39 < 2.50 < high < 2.90
     drawn = {each.name: each for each in figures(replace(fit, history=(*fit.history, *better)))}
-    assert "hand_set</text><text" in drawn["front"].draw(WIDE, "")
-    assert "2, 1 off the scale" in drawn["front"].draw(WIDE, "")  # pi, with a loss of 2.90
+    legend = {one.name: one.value for one in drawn["front"].chart.legend}
+    assert legend["hand_set"] == "2, 1 off the scale"  # pi, with a loss of 2.90
 
 
 def test_the_title_names_model_extension_corpus_and_texts(fit):

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli import completion
-from ropewalk.cli.browser import Open, shown
+from ropewalk.cli.browser import Open, Pictures, shown
 from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import known, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
@@ -92,6 +92,7 @@ def compare(
     to: To = "",
     time: Time = "",
     out: Out = "ropewalk-report",
+    pictures: Pictures = "",
     workers: Workers = 0,
     ray: Ray = "",
     as_json: AsJson = False,
@@ -128,7 +129,7 @@ def compare(
         if all_
         else _side_by_side(model, extensions, lengths or to, time, samples, {**how, "after_round": so_far})
     )
-    page = result.write(out, command=command())
+    page = result.write(out, command=command(), pictures=pictures)
     if as_json:
         print_json({"folder": out, **result.to_dict(), "command": command()})
     else:

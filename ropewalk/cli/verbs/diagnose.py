@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ropewalk.cli import completion
-from ropewalk.cli.browser import Open, shown
+from ropewalk.cli.browser import Open, Pictures, shown
 from ropewalk.cli.models import known, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
@@ -42,6 +42,7 @@ def diagnose(
     corpus: Corpus = "stdlib",
     texts: Texts = 2,
     out: Out = "ropewalk-diagnosis",
+    pictures: Pictures = "",
     as_json: AsJson = False,
     open_: Open = False,
     *,
@@ -54,7 +55,7 @@ def diagnose(
 
     asked = length or None
     result = measured(model, extension, length=asked, corpus=corpus, texts=texts, options=options, progress="lines")
-    page = result.write(out, command=command())
+    page = result.write(out, command=command(), pictures=pictures)
     if as_json:
         print_json({"folder": out, **result.to_dict(), "command": command()})
     else:

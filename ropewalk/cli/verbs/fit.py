@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ropewalk.cli import completion
-from ropewalk.cli.browser import Open, shown
+from ropewalk.cli.browser import Open, Pictures, shown
 from ropewalk.cli.models import require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus, Model
@@ -126,6 +126,7 @@ def fit(
     lengths: Lengths = "",
     workers: Workers = 1,
     out: Out = "ropewalk-fit",
+    pictures: Pictures = "",
     save: Save = False,
     as_json: AsJson = False,
     open_: Open = False,
@@ -167,7 +168,7 @@ def fit(
         options=options,
         progress="lines",
     )
-    shown(_report(result, model, Path(out), save=save, as_json=as_json), wanted=open_)
+    shown(_report(result, model, Path(out), pictures, save=save, as_json=as_json), wanted=open_)
 
 
 def _require_places(model: str, out: Path, *, save: bool) -> None:
@@ -188,8 +189,8 @@ def _require_known(deployable: str, objective: str, space: str) -> None:
         raise UnknownName("space for --space", space, known=SPACES)
 
 
-def _report(result: FittedExtension, model: str, out: Path, *, save: bool, as_json: bool) -> Path:
-    page, place = result.write(out, command=command()), out / "extension.json"
+def _report(result: FittedExtension, model: str, out: Path, pictures: str, *, save: bool, as_json: bool) -> Path:
+    page, place = result.write(out, command=command(), pictures=pictures), out / "extension.json"
     saved = result.save(out / "model") if save else ""
     if as_json:
         print_json({"folder": str(out), "load": saved, **result.to_dict(), "command": command()})

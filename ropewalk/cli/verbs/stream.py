@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ropewalk.cli.browser import Open, shown
+from ropewalk.cli.browser import Open, Pictures, shown
 from ropewalk.cli.models import Extension, Model, fitting, load_model, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
 from ropewalk.cli.verbs.compare import Corpus
@@ -22,7 +22,7 @@ from ropewalk.models import named
 if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions
 
-FOLDER = "ropewalk-stream"  # where the page goes with --open alone
+FOLDER = "ropewalk-stream"  # where the page goes with --open or --pictures alone
 LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
 
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
@@ -36,6 +36,7 @@ def stream(
     tokens: Tokens = "1m",
     corpus: Corpus = "stdlib",
     out: Out = "",
+    pictures: Pictures = "",
     piece: Piece = 0,
     as_json: AsJson = False,
     open_: Open = False,
@@ -45,12 +46,14 @@ def stream(
     """Read a very long text under an extension, in the model's precision."""
     count = length(tokens, "--tokens")
     line = require_plausible(model, extension)
-    out = out or (FOLDER if open_ else "")
+    out = out or (FOLDER if open_ or pictures else "")
     if out:
         require_writable(Path(out))
     parsed = fitting(model, line or extension, tokens, options, "--tokens")
     chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
-    page = _stream(model, options, extension, parsed, count, corpus, Path(out) if out else None, chunk, as_json)
+    page = _stream(
+        model, options, extension, parsed, count, corpus, Path(out) if out else None, pictures, chunk, as_json
+    )
     if page:
         shown(page, wanted=open_)
 
@@ -63,6 +66,7 @@ def _stream(
     count: int,
     corpus: str,
     out: Path | None,
+    pictures: str,
     chunk: int,
     as_json: bool,
 ) -> Path | None:
@@ -94,7 +98,7 @@ def _stream(
         **made_here(),
         "model": named(model),
     }
-    page = write_streamed(result, out, trained_len=known, settings=settings) if out else None
+    page = write_streamed(result, out, trained_len=known, settings=settings, pictures=pictures) if out else None
     if as_json:
         print_json({"folder": out and str(out), **settings, "trained_len": known, **result.to_json()})
         return page

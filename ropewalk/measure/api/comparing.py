@@ -106,9 +106,9 @@ class ComparisonResult(MeasuredResult):
         """Everything, sample by sample, as `results.json`."""
         return record_json(as_json(self.comparison))
 
-    def write(self, folder: str | Path, *, command: str = "") -> Path:
+    def write(self, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
         """Write `report.html` with its figures, and `results.json`; return the path of the page."""
-        return write_report(self.comparison, folder, command=command)
+        return write_report(self.comparison, folder, command=command, pictures=pictures)
 
 
 def compare(

@@ -67,9 +67,9 @@ class DiagnosisResult(MeasuredResult):
         """Every number, as `diagnosis.json`."""
         return record_json(as_json(self.diagnosis))
 
-    def write(self, folder: str | Path, *, command: str = "") -> Path:
+    def write(self, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
         """Write `diagnose.html` with its figures, and `diagnosis.json`; return the path of the page."""
-        return write_diagnosis(self.diagnosis, folder, command=command)
+        return write_diagnosis(self.diagnosis, folder, command=command, pictures=pictures)
 
 
 def diagnose(

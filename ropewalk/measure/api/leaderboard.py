@@ -63,9 +63,9 @@ class LeaderboardResult(ComparisonResult):
         """Everything, text by text, as `results.json`; under `leaderboard` what is in no other comparison."""
         return {**super().to_dict(), BOARD: record_json(ranking_json(self.board))}
 
-    def write(self, folder: str | Path, *, command: str = "") -> Path:
-        """Write `leaderboard.md`, `leaderboard.json`, its picture and the report; return the path of the page."""
-        return write_leaderboard(self.board, folder, command=command)
+    def write(self, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
+        """Write `leaderboard.md`, `leaderboard.json` and the report; return the path of the page."""
+        return write_leaderboard(self.board, folder, command=command, pictures=pictures)
 
 
 def leaderboard(

@@ -50,8 +50,11 @@ class MeasuredResult(ABC):
         """Everything, as the JSON file of the report has it."""
 
     @abstractmethod
-    def write(self, folder: str | Path, *, command: str = "") -> Path:
-        """Write the report with its figures and files, and return the path of its page."""
+    def write(self, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
+        """Write the report with its figures and files, and return the path of its page.
+
+        `pictures` are formats, such as "pdf,png": matplotlib draws each figure in each of them.
+        """
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The rows as CSV, which is also written to a file if a path is passed."""

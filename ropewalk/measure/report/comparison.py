@@ -1,4 +1,4 @@
-"""The report of `compare`: `report.html`, its figures as SVG and CSV, and every number in `results.json`."""
+"""The report of `compare`: `report.html`, its figures as CSV and as pictures, and every number in `results.json`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from types import MappingProxyType
 from typing import Any
 
 from ropewalk.files import finite_json
-from ropewalk.folders import replacing, write_text
 from ropewalk.measure.compare.changes import change_at, changes_by_position
 from ropewalk.measure.compare.compare import Candidate, Comparison, reach
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.depths import biases_json
-from ropewalk.measure.report.drawing.figure import ReportFigure, written
+from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.figures import figures, headline, keys_of
 from ropewalk.measure.report.formulas import FORMULAS, formulas
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
 from ropewalk.measure.report.predictions import prediction_section, predictions
 from ropewalk.measure.report.sections import Section, sections
 from ropewalk.measure.report.tables import page_notes, table, title
@@ -41,22 +40,18 @@ def write_report(
     parts: Sequence[PagePart] = (),
     files: Mapping[str, str] = MappingProxyType({}),
     more: Mapping[str, Any] = MappingProxyType({}),
+    pictures: str = "",
 ) -> Path:
-    """The page, the figures as SVG and CSV, and everything as JSON.
+    """The page, its figures as CSV and as `pictures`, and everything as JSON.
 
     With other parts before its own, other `files` beside it, and `more` in the JSON.
     """
-    out, page = Path(folder), page_of(comparison, command)
+    page = page_of(comparison, command)
     page = replace(page, parts=[*parts, *page.parts])
     results = finite_json({**as_json(comparison, command), **more})
-    with replacing(out) as place:
-        for figure in page.figures:
-            written(figure, place)
-        for name, content in files.items():
-            write_text(place / name, content)
-        write_text(place / DATA, json.dumps(results, indent=1) + "\n")
-        write_text(place / "report.html", render_page(page))
-    return out / "report.html"
+    return write_page(
+        page, Path(folder) / "report.html", {**files, DATA: json.dumps(results, indent=1) + "\n"}, pictures
+    )
 
 
 def page_of(comparison: Comparison, command: str = "") -> ReportPage:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from ropewalk.measure.compare.compare import Candidate, Comparison
 from ropewalk.measure.metrics.position_bias import BANDS, PositionBias, position_bias
-from ropewalk.measure.report.drawing.figure import ReportFigure
+from ropewalk.measure.report.drawing.charts import ReportFigure, ShareCell, ShareMap, ShareRow
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.drawing.shares import ShareCell, ShareMap, ShareRow, share_map
 from ropewalk.measure.report.sections import estimated
 from ropewalk.measure.report.tables import ordered, short
 
@@ -56,7 +54,7 @@ def loss_by_depth(comparison: Comparison, name: str, keys: Mapping[str, int]) ->
         groups=[(short(length), BANDS) for length in lengths],
         columns=[f"{band / BANDS:.0%}" for _ in lengths for band in range(BANDS)],
         above="tokens, and depth in the text from",
-        legend=("0 nats", f"{FULL:g} or more"),
+        ends=("0 nats", f"{FULL:g} or more"),
     )
     caption = (
         "Loss of the right answer in nats per token, by length and by depth in the text: 0% is its beginning, far"
@@ -70,7 +68,7 @@ def loss_by_depth(comparison: Comparison, name: str, keys: Mapping[str, int]) ->
     )
     head = ("extension", "length", "depth_from", "loss", "low", "high", "samples")
     title = f"Where in the text is the answer of {name} easy?"
-    return ReportFigure(f"{name}_loss_by_depth", title, caption, partial(share_map, chart), head, numbers, name)
+    return ReportFigure(f"{name}_loss_by_depth", title, caption, chart, head, numbers, name)
 
 
 def _cell(bias: PositionBias | None, band: int, place: str) -> ShareCell:

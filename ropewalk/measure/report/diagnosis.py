@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.extension.extension import Extension
-from ropewalk.folders import replacing, write_text
 from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
 from ropewalk.measure.diagnostics.masses import NEAR, SINKS
 from ropewalk.measure.diagnostics.rows import Curves
-from ropewalk.measure.report.drawing.figure import ReportFigure, written
+from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
 from ropewalk.measure.report.inside import SECTIONS, headline, insides, keys_of
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
 from ropewalk.methods.facts import Facts
@@ -38,15 +37,10 @@ class WithinAndBeyond(NamedTuple):
     beyond: float
 
 
-def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = "") -> Path:
-    """The page, the figures as SVG and CSV, and everything as JSON."""
-    out, page = Path(folder), page_of(diagnosis, command)
-    with replacing(out) as place:
-        for figure in page.figures:
-            written(figure, place)
-        write_text(place / DATA, json.dumps(as_json(diagnosis, command), indent=1) + "\n")
-        write_text(place / "diagnose.html", render_page(page))
-    return out / "diagnose.html"
+def write_diagnosis(diagnosis: Diagnosis, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
+    """The page, its figures as CSV and as `pictures`, and everything as JSON."""
+    numbers = json.dumps(as_json(diagnosis, command), indent=1) + "\n"
+    return write_page(page_of(diagnosis, command), Path(folder) / "diagnose.html", {DATA: numbers}, pictures)
 
 
 def page_of(diagnosis: Diagnosis, command: str = "") -> ReportPage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ropewalk.measure.compare.changes import PositionChange, change_at, changes_by_position
@@ -12,12 +11,9 @@ from ropewalk.measure.compare.compare import Candidate, Comparison
 from ropewalk.measure.compare.verdict import BREAK, BREAKS
 from ropewalk.measure.metrics.intervals import Estimate, share
 from ropewalk.measure.report.depths import loss_by_depth
-from ropewalk.measure.report.drawing.figure import ReportFigure
-from ropewalk.measure.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
-from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, trained_mark
+from ropewalk.measure.report.drawing.charts import BASE_KEY, ReportFigure, Series, ShareCell, ShareMap, ShareRow
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.drawing.shares import ShareCell, ShareMap, ShareRow, share_map
-from ropewalk.measure.report.drawing.styles import BASE_KEY
 from ropewalk.measure.report.predictions import prediction_figure, predictions
 from ropewalk.measure.report.sections import REACH, estimated
 from ropewalk.measure.report.tables import ordered, short, standard
@@ -76,12 +72,11 @@ def change(comparison: Comparison) -> ReportFigure:
         )
         for candidate in ordered(comparison)
     ]
-    chart = IntervalChart(
-        rows=rows,
+    chart = interval_chart(
+        rows,
         across=f"loss at {longest:,} tokens minus the base model's {standard(comparison)}, {LOSS}",
         zero=f"base model {standard(comparison)} tokens",
-        limit=BREAK,
-        limit_name="breaks",
+        limit=(BREAK, "breaks"),
     )
     question = f"Does the model read {longest:,} tokens as well as {trained:,}?"
     question = question if longest > trained else f"What does each extension do to texts of {trained:,} tokens?"
@@ -89,7 +84,7 @@ def change(comparison: Comparison) -> ReportFigure:
     caption = f"The loss of the same last tokens, minus the base model's {within}; bars are 95 % intervals. {CUT}"
     head = ("extension", "change", "low", "high", "texts", "verdict", "slowdown", "cache_bytes")
     numbers = [(c.line, *c.change, c.verdict.kind, c.slowdown, c.cache_bytes) for c in ordered(comparison)]
-    return ReportFigure("change", question, caption, partial(interval_chart, chart), head, tuple(numbers))
+    return ReportFigure("change", question, caption, chart, head, tuple(numbers))
 
 
 def loss_by_position(comparison: Comparison) -> ReportFigure:
@@ -98,13 +93,11 @@ def loss_by_position(comparison: Comparison) -> ReportFigure:
     longest = comparison.lengths[-1]
     known = bool(changes[comparison.base.line])
     words = "minus the base model's at the same position" if known else "by position"
-    chart = LineChart(
-        lines=[
-            _by_position(comparison, candidate, changes[candidate.line], known) for candidate in comparison.candidates
-        ],
+    chart = line_chart(
+        [_by_position(comparison, candidate, changes[candidate.line], known) for candidate in comparison.candidates],
         across="position in the text, tokens",
         up=f"loss minus the base model's, {LOSS}" if known else f"loss, {LOSS}",
-        trained_len=comparison.trained_len,
+        marks=[trained_mark(comparison.trained_len)],
         to=longest,
         signed=known,
         log="signed log" if known else "log",
@@ -116,14 +109,14 @@ def loss_by_position(comparison: Comparison) -> ReportFigure:
     head = ("extension", "position", "loss", "minus_base", "low", "high")
     numbers = tuple((line, at, loss, *diff[:3]) for line, rows in changes.items() for at, loss, diff in rows)
     question = "Where in a text does each extension depart from the base model?"
-    return ReportFigure("loss_by_position", question, caption, partial(line_chart, chart), head, numbers, has_log=True)
+    return ReportFigure("loss_by_position", question, caption, chart, head, numbers)
 
 
 def _by_position(
     comparison: Comparison, candidate: Candidate, changes: Sequence[PositionChange], known: bool
-) -> ChartLine:
+) -> Series:
     estimates = [row.change for row in changes]
-    return ChartLine(
+    return Series(
         name=name_of(candidate.line),
         key=keys_of(comparison)[candidate.line],
         x=tuple(float(row.position) for row in changes),
@@ -200,7 +193,7 @@ def _by_length(
     keys = keys_of(comparison)
     losses = section != "repetition"
     lines = [
-        ChartLine(
+        Series(
             name=name_of(candidate.line),
             key=keys[candidate.line],
             x=tuple(float(length) for length in by_length),
@@ -212,20 +205,20 @@ def _by_length(
         for candidate in comparison.candidates
         if (by_length := estimates[candidate.line])
     ]
-    chart = LineChart(
-        lines=lines,
+    chart = line_chart(
+        lines,
         across="context, tokens",
         up=up,
-        trained_len=comparison.trained_len,
+        marks=[trained_mark(comparison.trained_len)],
         at=comparison.lengths,
         signed=signed,
-        log="signed log" if signed else "log",
+        log=None if not losses else "signed log" if signed else "log",
     )
     numbers = tuple(
         (line, length, *estimate[:3]) for line, rows in estimates.items() for length, estimate in rows.items()
     )
     head = ("extension", "length", number, "low", "high")
-    return ReportFigure(name, *words, partial(line_chart, chart), head, numbers, section, has_log=losses)
+    return ReportFigure(name, *words, chart, head, numbers, section)
 
 
 def damage(comparison: Comparison) -> ReportFigure:
@@ -242,12 +235,12 @@ def damage(comparison: Comparison) -> ReportFigure:
         for line, estimate in sorted(added.items(), key=lambda pair: (math.isnan(pair[1].value), pair[1].value))
     ]
     across = f"loss on texts of {trained:,} tokens minus the base model's, {LOSS}"
-    chart = IntervalChart(rows=rows, across=across, zero="base model")
+    chart = interval_chart(rows, across=across, zero="base model")
     question = "What does it cost on short texts?"
     caption = f"Texts of the trained length; bars are 95 % intervals. {CUT}"
     numbers = tuple((line, *estimate) for line, estimate in added.items())
     head = ("extension", "loss", "low", "high", "texts")
-    return ReportFigure("damage", question, caption, partial(interval_chart, chart), head, numbers, title)
+    return ReportFigure("damage", question, caption, chart, head, numbers, title)
 
 
 def _scored(comparison: Comparison) -> list[Task]:
@@ -281,13 +274,13 @@ def score_by_length(comparison: Comparison, name: str) -> ReportFigure:
         for candidate in ordered(comparison)
     ]
     groups = [(f"{length:,}", 1) for length in comparison.lengths]
-    chart = ShareMap(rows=rows, groups=groups, columns=(), above="tokens", legend=("0%", "100%"))
+    chart = ShareMap(rows=rows, groups=groups, columns=(), above="tokens", ends=("0%", "100%"))
     numbers = tuple(
         (line, length, *estimate[:3]) for line, row in estimates.items() for length, estimate in row.items()
     )
     head = ("extension", "length", "score" if len(titles) > 1 else headline, "low", "high")
     section = titles[0] if len(titles) == 1 else REACH
-    return ReportFigure(f"{name}_by_length", question, caption, partial(share_map, chart), head, numbers, section)
+    return ReportFigure(f"{name}_by_length", question, caption, chart, head, numbers, section)
 
 
 def _means(comparison: Comparison, name: str) -> Estimates:
@@ -333,7 +326,7 @@ def score_by_depth(comparison: Comparison, name: str) -> ReportFigure:
         groups=[(short(length), len(depths[length])) for length in comparison.lengths if depths[length]],
         columns=[f"{depth:.0%}" for _, depth in columns],
         above="tokens, and depth in the text",
-        legend=("missed", "found"),
+        ends=("missed", "found"),
     )
     question = f"Where in the text is {'a passkey' if name == 'passkey' else 'it'} found?"
     caption = "Share correct, by length and by depth in the text: 0% is its beginning, far from the question."
@@ -341,7 +334,7 @@ def score_by_depth(comparison: Comparison, name: str) -> ReportFigure:
         (line, *cell, *estimate[:3]) for line, grid in grids.items() for cell, estimate in sorted(grid.items())
     ]
     head = ("extension", "length", "depth", "right", "low", "high")
-    return ReportFigure(f"{name}_by_depth", question, caption, partial(share_map, chart), head, tuple(numbers), name)
+    return ReportFigure(f"{name}_by_depth", question, caption, chart, head, tuple(numbers), name)
 
 
 def _grid(candidate: Candidate, name: str) -> dict[tuple[int, float], Estimate]:

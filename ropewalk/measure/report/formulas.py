@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +11,9 @@ from torch import Tensor
 
 from ropewalk.extension.extension import Extension
 from ropewalk.measure.diagnostics import PairAngles, decay, pair_angles
-from ropewalk.measure.report.drawing.figure import ReportFigure
-from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.build import axis_across, line_chart, spanning
+from ropewalk.measure.report.drawing.charts import Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.drawing.panels import Panel, PanelChart, panel_chart
 from ropewalk.methods.facts import Facts
 
 BINS = 96  # of distance, in a panel
@@ -34,15 +32,21 @@ def formulas(extensions: Extensions, facts: Facts, length: int, keys: Mapping[st
 def decay_by_distance(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> ReportFigure:
     """A panel for each method: mean and range over bins of distances."""
     numbers: list[tuple[Any, ...]] = []
-    panels = []
+    curves = []
     for line, extension in extensions.items():
         rows = _binned(decay(extension, facts, length))
-        panels.append(Panel(name_of(line), keys[line], *map(tuple, zip(*rows, strict=True))))
+        x, y, low, high = zip(*rows, strict=True)
+        curves.append(Series(name_of(line), keys[line], x, y, low, high, look="plain"))
         numbers += [(line, *row) for row in rows]
-    up = "logit of equal query and key"
-    columns = 5 if len(panels) > 4 else len(panels)
-    chart = PanelChart(
-        panels=panels, columns=columns, across="distance of the key, tokens", up=up, trained_len=facts.trained_len
+    across = axis_across("distance of the key, tokens", curves[0].x)
+    up = spanning("logit of equal query and key", [end for one in curves for end in (*one.low, *one.high)])
+    marks = ((float(facts.trained_len), ""),) if facts.trained_len <= across.high else ()
+    chart = Chart(
+        kind="lines",
+        panels=tuple(Panel(across, up, (one,), name=one.name, key=one.key, marks=marks) for one in curves),
+        columns=min(len(curves), 5),
+        narrow_columns=2,
+        height=150.0,
     )
     caption = (
         f"The logit of a query and an equal key, by their distance, for the last of {length:,} tokens: the line is"
@@ -51,9 +55,7 @@ def decay_by_distance(extensions: Extensions, facts: Facts, length: int, keys: M
     )
     question = "How does attention fall with distance?"
     head = ("extension", "distance", "mean", "low", "high")
-    return ReportFigure(
-        "decay_by_distance", question, caption, partial(panel_chart, chart), head, tuple(numbers), FORMULAS
-    )
+    return ReportFigure("decay_by_distance", question, caption, chart, head, tuple(numbers), FORMULAS)
 
 
 def _binned(by_distance: Tensor) -> list[tuple[float, float, float, float]]:
@@ -74,7 +76,7 @@ def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: M
     """How much further each pair rotates than in training; methods with equal rotations share a line."""
     by_line = {line: pair_angles(extension, facts, length) for line, extension in extensions.items()}
     lines = [
-        ChartLine(
+        Series(
             ", ".join(map(name_of, names)),
             keys[names[0]],
             tuple(map(float, range(len(curve)))),
@@ -84,14 +86,13 @@ def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: M
         for curve, names in _by_curve(by_line).items()
     ]
     complete = sum(pair.turns_trained >= 1 for pair in next(iter(by_line.values())))
-    chart = LineChart(
-        lines=lines,
+    chart = line_chart(
+        lines,
         across="pair of dimensions, fastest first",
         up="rotations in the text / in training",
-        across_mark=(complete - 0.5, "no full rotation from here on"),
+        marks=[(complete - 0.5, "no full rotation from here on")],
         tokens=False,
         kind="log" if all(value > 0 for line in lines for value in line.y) else "even",
-        log="log",
     )
     head = ("extension", *PairAngles._fields, "unseen")
     rows = [(line, *pair, pair.unseen) for line, pairs in by_line.items() for pair in pairs]
@@ -101,8 +102,7 @@ def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: M
         " angles that training did not have."
     )
     question = "Which pairs meet angles that training did not have?"
-    draw = partial(line_chart, chart)
-    return ReportFigure("turns_by_pair", question, caption, draw, head, tuple(rows), FORMULAS, tuple(_table(by_line)))
+    return ReportFigure("turns_by_pair", question, caption, chart, head, tuple(rows), FORMULAS, tuple(_table(by_line)))
 
 
 def _by_curve(by_line: Mapping[str, list[PairAngles]]) -> dict[tuple[float, ...], list[str]]:

@@ -9,16 +9,20 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from ropewalk.measure.report.drawing.elements import element, ruler
-from ropewalk.measure.report.drawing.figure import NARROW, WIDE, ReportFigure, template_file, templates
-from ropewalk.measure.report.drawing.names import visible
-from ropewalk.measure.report.drawing.styles import style_of
+from ropewalk.folders import replacing, write_text
+from ropewalk.measure.report.drawing.charts import LIGHT, Chart, ReportFigure, style_of
+from ropewalk.measure.report.drawing.names import name_of, visible
+from ropewalk.measure.report.drawing.paper import formats_of, write_pictures
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+MOST_ROWS = 500  # of a table of numbers
 NO_NUMBER = dict.fromkeys(("", "-", "mem", "died", "nan"), "")
 ENDS = {**NO_NUMBER, "inf": "1e999", "-inf": "-1e999"}  # JavaScript reads these as infinite
 NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -67,33 +71,49 @@ class ReportPage:
         return [*self.headline, *(figure for part in self.parts for figure in part.figures)]
 
 
-def render_page(page: ReportPage) -> str:
-    """The whole page as text."""
-    script = template_file("page.js")
+def write_page(page: ReportPage, place: Path, files: Mapping[str, str], pictures: str = "") -> Path:
+    """The page, the numbers of each figure as CSV, its pictures, and other files: all of one run, or none of them."""
+    formats = formats_of(pictures)
+    with replacing(place.parent) as folder:
+        for figure in page.figures:
+            write_text(folder / f"{figure.name}.csv", figure.csv())
+            if formats:
+                write_pictures(figure, folder, formats)
+        for name, content in files.items():
+            write_text(folder / name, content)
+        write_text(folder / place.name, render_page(page, formats))
+    return place
+
+
+def render_page(page: ReportPage, formats: Sequence[str] = ()) -> str:
+    """The whole page as text; each figure has links to its pictures in these formats."""
+    drawn, uplot = PackageLoader("ropewalk.measure.report"), PackageLoader("ropewalk.page", "web/library")
+    files = Environment(loader=drawn, autoescape=True, undefined=StrictUndefined)
+
+    def source(loader: PackageLoader, name: str) -> str:
+        return loader.get_source(files, name)[0]
+
+    licence = f"/*\n{source(uplot, 'LICENSE')}*/"
+    script = "\n".join(
+        [licence, source(uplot, "uPlot.iife.min.js"), source(drawn, "charts.js"), source(drawn, "page.js")]
+    )
+    charts = {figure.name: figure.chart.to_json() for figure in page.figures if isinstance(figure.chart, Chart)}
     return visible_lines(
-        templates()
-        .get_template("page.html")
-        .render(
+        files.get_template("page.html").render(
             page=page,
+            formats=formats,
             keys=page.keys,
             made=json.dumps(page.made, indent=1),
-            style=Markup(template_file("figure.css") + template_file("page.css")),
+            colours=LIGHT,
+            style=Markup(source(uplot, "uPlot.min.css") + source(drawn, "page.css")),
             script=Markup(script),
             script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-            drawings=drawings,
+            charts=htmlsafe_json_dumps(charts, separators=(",", ":")),
             table_of=_table_of,
             key_of=sort_key,
-            swatch=_swatch,
+            style_of=style_of,
         )
     )
-
-
-def drawings(figure: ReportFigure) -> list[Markup]:
-    """A figure for wide and for narrow places, each with its logarithmic form where it has one; the page shows one."""
-    canvases = [
-        canvas._replace(log=log) for canvas in (WIDE, NARROW) for log in ((False, True) if figure.has_log else (False,))
-    ]
-    return [figure.draw(canvas, figure.title) for canvas in canvases]
 
 
 def sort_key(cell: str) -> str:
@@ -115,12 +135,15 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
-def _swatch(key: int) -> Markup:
-    """The line of an extension, as its figures have it."""
-    line = ruler(0, 6, 22, 6, "swatch")
-    return element("svg", line, width=22, height=12, viewBox="0 0 22 12", class_=style_of(key), aria_hidden="true")
+def _table_of(figure: ReportFigure) -> PageTable | None:
+    """The numbers of a figure as a table, if there are not too many to be read."""
+    head = tuple(name.replace("_", " ") for name in figure.head)
+    if figure.shown or len(figure.numbers) > MOST_ROWS:
+        return PageTable(head, figure.shown) if figure.shown else None
+    return PageTable(head, tuple(tuple(map(_cell, row)) for row in figure.numbers))
 
 
-def _table_of(drawn: ReportFigure) -> PageTable:
-    """The rows of a figure that the page shows as a table."""
-    return PageTable(tuple(name.replace("_", " ") for name in drawn.head), drawn.shown)
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else ""
+    return "" if value is None else name_of(str(value))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
 from ropewalk.measure.diagnostics.masses import NEAR, SINKS
 from ropewalk.measure.diagnostics.rows import Curves
-from ropewalk.measure.report.drawing.fields import Field, FieldMap, field_map
-from ropewalk.measure.report.drawing.figure import ReportFigure
-from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.build import axis_across, line_chart, map_panel, spanning, trained_mark
+from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.drawing.panels import Panel, PanelChart, panel_chart
-from ropewalk.measure.report.drawing.styles import BASE_KEY, OTHERS
 from ropewalk.measure.report.formulas import FORMULAS, formulas
 
 DOTS = 500  # hidden states in a panel
+SHADES = (1.0, 0.3, 0.45, 0.6, 0.8, 1.0)  # of the sixths of a text
 POSITION, DISTANCE = "position in the text, tokens", "distance of the key, tokens"
 LOSS = "nats per token"
 TERMS = ("q k", "a k (query's bias)", "q b (key's bias)", "a b (both biases)")
@@ -122,19 +119,19 @@ def _by_position(
     for line, curve in curves.items():
         width = (diagnosis.length - begin) / len(curve)
         at = tuple(begin + (n + 0.5) * width for n in range(len(curve)))
-        lines.append(ChartLine(name_of(line), keys[line], at, curve))
+        lines.append(Series(name_of(line), keys[line], at, curve))
         numbers += [(line, *pair) for pair in zip(at, curve, strict=True)]
-    chart = LineChart(
-        lines=lines,
+    chart = line_chart(
+        lines,
         across=POSITION,
         up=up,
-        trained_len=diagnosis.facts.trained_len,
+        marks=[trained_mark(diagnosis.facts.trained_len)],
         to=diagnosis.length,
         signed=signed,
         log="signed log" if signed else "log",
     )
     head = ("curve", "position", "change" if signed else "loss")
-    return ReportFigure(name, *words, partial(line_chart, chart), head, tuple(numbers), has_log=True)
+    return ReportFigure(name, *words, chart, head, tuple(numbers))
 
 
 def entropy(diagnosis: Diagnosis) -> list[ReportFigure]:
@@ -175,9 +172,9 @@ def _by_query(
     digits: int = 2,
 ) -> list[ReportFigure]:
     """Lines of the means over layers, and a map of all layers."""
-    keys, trained = keys_of(diagnosis), diagnosis.facts.trained_len
-    lines = [ChartLine(name_of(side.line), keys[side.line], of(side).at, _mean(of(side))) for side in diagnosis.sides]
-    chart = LineChart(lines=lines, across=POSITION, up=up, trained_len=trained, to=diagnosis.length, digits=digits)
+    keys, marks = keys_of(diagnosis), [trained_mark(diagnosis.facts.trained_len)]
+    lines = [Series(name_of(side.line), keys[side.line], of(side).at, _mean(of(side))) for side in diagnosis.sides]
+    chart = line_chart(lines, across=POSITION, up=up, marks=marks, to=diagnosis.length, digits=digits)
     what = up.split(",")[0]
     means = tuple(
         (side.line, *pair) for side in diagnosis.sides for pair in zip(of(side).at, _mean(of(side)), strict=True)
@@ -185,7 +182,7 @@ def _by_query(
     numbers = tuple((side.line, *row) for side in diagnosis.sides for row in _rows(of(side)))
     head = ("extension", "layer", "position", what)
     return [
-        ReportFigure(name, *words, partial(line_chart, chart), ("extension", "position", what), means, section),
+        ReportFigure(name, *words, chart, ("extension", "position", what), means, section),
         _map(diagnosis, name, up, of, POSITION, head, numbers)._replace(section=section),
     ]
 
@@ -199,15 +196,18 @@ def _map(
     head: tuple[str, ...],
     numbers: tuple[tuple[Any, ...], ...],
 ) -> ReportFigure:
-    keys = keys_of(diagnosis)
-    fields = [Field(name_of(side.line), keys[side.line], *of(side)) for side in diagnosis.sides]
-    log = across == DISTANCE
-    trained = diagnosis.facts.trained_len
-    chart = FieldMap(fields=fields, across=across, what=what, trained_len=trained, across_log=log)
+    keys, (mark, _) = keys_of(diagnosis), trained_mark(diagnosis.facts.trained_len)
+    panels = []
+    for side in diagnosis.sides:
+        curves = of(side)
+        x = axis_across(across, curves.at, log=across == DISTANCE)
+        panel = map_panel(name_of(side.line), keys[side.line], x, curves.at, curves.layers)
+        panels.append(panel._replace(marks=((mark, ""),) if not x.beyond(mark) else ()))
+    known = [value for panel in panels for row in panel.cells for value in row if math.isfinite(value)] or [0.0]
+    height = min(max(120.0, 20.0 * len(panels[0].cells)), 260.0)
+    chart = Chart(kind="fields", panels=tuple(panels), height=height, shades=(min(known), max(known)))
     caption = f"{what.capitalize()}, layer by layer from the top. The dashed line is the trained length."
-    return ReportFigure(
-        f"{name}_by_layer", f"{what.capitalize()} in every layer", caption, partial(field_map, chart), head, numbers
-    )
+    return ReportFigure(f"{name}_by_layer", f"{what.capitalize()} in every layer", caption, chart, head, numbers)
 
 
 def logits_by_distance(diagnosis: Diagnosis) -> list[ReportFigure]:
@@ -215,10 +215,10 @@ def logits_by_distance(diagnosis: Diagnosis) -> list[ReportFigure]:
     keys, lines = keys_of(diagnosis), []
     for side in diagnosis.sides:
         name, growth, key = name_of(side.line), side.growth, keys[side.line]
-        lines.append(ChartLine(f"{name}: largest", key, growth.largest.at, _mean(growth.largest)))
-        lines.append(ChartLine(f"{name}: mean", key, growth.mean.at, _mean(growth.mean), thin=True))
-    trained = diagnosis.facts.trained_len
-    chart = LineChart(lines=lines, across=DISTANCE, up="logit", trained_len=trained, across_log=True, digits=1)
+        lines.append(Series(f"{name}: largest", key, growth.largest.at, _mean(growth.largest)))
+        lines.append(Series(f"{name}: mean", key, growth.mean.at, _mean(growth.mean), look="thin"))
+    marks = [trained_mark(diagnosis.facts.trained_len)]
+    chart = line_chart(lines, across=DISTANCE, up="logit", marks=marks, across_log=True, digits=1)
     words = (
         "Do logits of far keys exceed those of training?",
         "Logits by distance: the largest over heads and query rows, and the mean, averaged over layers.",
@@ -232,7 +232,7 @@ def logits_by_distance(diagnosis: Diagnosis) -> list[ReportFigure]:
     layers = ("extension", "layer", "distance", "mean", "spread", "largest")
     grown = tuple(_grown(diagnosis))
     return [
-        ReportFigure("logits_by_distance", *words, partial(line_chart, chart), head, means, "logits"),
+        ReportFigure("logits_by_distance", *words, chart, head, means, "logits"),
         _map(diagnosis, "logits", "largest logit", lambda side: side.growth.largest, DISTANCE, layers, grown)._replace(
             section="logits"
         ),
@@ -257,15 +257,13 @@ def states(diagnosis: Diagnosis) -> ReportFigure:
     """A panel of dots for some layers of each side."""
     keys = keys_of(diagnosis)
     planes = [(side, plane) for side in diagnosis.sides for plane in side.planes]
-    panels = [
-        Panel(
-            f"{name_of(side.line)}, layer {plane.layer - 1}",
-            keys[side.line],
-            dots=tuple(_dots(plane.positions, plane.points, diagnosis.length)),
-        )
-        for side, plane in planes
-    ]
-    chart = PanelChart(panels=panels, columns=len(diagnosis.sides[0].planes), height=190)
+    panels = []
+    for side, plane in planes:
+        x, y = (spanning("", values, room=0.04) for values in zip(*plane.points, strict=True))
+        key, name = keys[side.line], f"{name_of(side.line)}, layer {plane.layer - 1}"
+        panels.append(Panel(x, y, tuple(_sixths(plane.positions, plane.points, diagnosis.length, key)), name, key=key))
+    columns = len(diagnosis.sides[0].planes)
+    chart = Chart(kind="dots", panels=tuple(panels), columns=columns, narrow_columns=2, height=190.0, bare=True)
     caption = (
         "After some layers, in the plane in which they vary most. From pale to dark: from the beginning of the text to"
         " its end; its first sixth is in another colour."
@@ -273,15 +271,18 @@ def states(diagnosis: Diagnosis) -> ReportFigure:
     words = "Do hidden states leave the region of training?", caption
     rows = [(s.line, p.layer - 1, at, *xy) for s, p in planes for at, xy in zip(p.positions, p.points, strict=True)]
     head = ("extension", "layer", "position", "x", "y")
-    return ReportFigure("states", *words, partial(panel_chart, chart), head, tuple(rows), "hidden states")
+    return ReportFigure("states", *words, chart, head, tuple(rows), "hidden states")
 
 
-def _dots(
-    positions: Sequence[int], points: Sequence[tuple[float, float]], length: int
-) -> list[tuple[float, float, float]]:
-    """Every n-th token, and its place in the text as a share."""
-    step = max(1, len(points) // DOTS)
-    return [(x, y, at / length) for at, (x, y) in list(zip(positions, points, strict=True))[::step]]
+def _sixths(positions: Sequence[int], points: Sequence[tuple[float, float]], length: int, key: int) -> Iterator[Series]:
+    """Every n-th token, in the shade of its sixth of the text; the first has another colour."""
+    some = list(zip(positions, points, strict=True))[:: max(1, len(points) // DOTS)]
+    for part, alpha in enumerate(SHADES):
+        dots = [place for at, place in some if min(len(SHADES) * at // length, len(SHADES) - 1) == part]
+        if dots:
+            x, y = map(tuple, zip(*dots, strict=True))
+            colour, sizes = "shade" if part else "c1", (1.7,) * len(x)
+            yield Series("", key, x, y, look="dots", sizes=sizes, colour=colour, alpha=alpha, marker=0)
 
 
 def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
@@ -289,11 +290,11 @@ def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
     side = next(side for side in diagnosis.sides if side.terms)
     terms = side.terms or ()
     lines = [
-        ChartLine(name, OTHERS + key, curves.at, _mean(curves))
+        Series(name, OTHERS + key, curves.at, _mean(curves))
         for key, (name, curves) in enumerate(zip(TERMS, terms, strict=False))
     ]
-    trained = diagnosis.facts.trained_len
-    chart = LineChart(lines=lines, across=DISTANCE, up="product", trained_len=trained, across_log=True)
+    marks = [trained_mark(diagnosis.facts.trained_len)]
+    chart = line_chart(lines, across=DISTANCE, up="product", marks=marks, across_log=True)
     words = (
         "Which term of the product keeps attention near?",
         f"The four terms by distance, averaged over layers ({name_of(side.line)}); the file has every layer.",
@@ -301,7 +302,7 @@ def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
     rows = [(name, *row) for name, curves in zip(TERMS, terms, strict=False) for row in _rows(curves)]
     head = ("term", "layer", "distance", "product")
     section = "biases of queries and keys"
-    return ReportFigure("bias_terms", *words, partial(line_chart, chart), head, tuple(rows), section)
+    return ReportFigure("bias_terms", *words, chart, head, tuple(rows), section)
 
 
 def _rows(curves: Curves) -> list[tuple[Any, ...]]:

@@ -13,6 +13,7 @@ from ropewalk.files import finite_json
 from ropewalk.measure.compare.leaderboard import Leaderboard, RankedEntry
 from ropewalk.measure.report.comparison import write_report
 from ropewalk.measure.report.drawing.names import name_of
+from ropewalk.measure.report.drawing.paper import formats_of
 from ropewalk.measure.report.figures import keys_of
 from ropewalk.measure.report.html_page import PagePart, PageTable
 from ropewalk.measure.report.leaderboard_picture import RUNS, picture
@@ -22,7 +23,7 @@ from ropewalk.measure.report.written_tables import code, code_block, markdown_ta
 from ropewalk.methods.spec import Json
 
 PLAIN = re.compile(r"(?!www\.)[\w./ -]+")
-DATA, PAGE, PICTURE = "leaderboard.json", "leaderboard.md", "leaderboard.svg"
+DATA, PAGE = "leaderboard.json", "leaderboard.md"
 BOARD, NAME = "leaderboard", "Leaderboard"  # the key in results.json, and the heading
 ABOUT = "The lines that were measured on all texts, the lowest loss first."
 STOPPED_NAME, ABOUT_STOPPED = (
@@ -48,10 +49,11 @@ AGAIN = (
 )
 
 
-def write_leaderboard(board: Leaderboard, folder: str | Path, *, command: str = "") -> Path:
-    """The report of the lines that were not dropped, and beside it the leaderboard as Markdown, JSON and a picture."""
+def write_leaderboard(board: Leaderboard, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
+    """The report of the lines that were not dropped, and beside it the leaderboard as Markdown and JSON."""
     values = finite_json(as_json(board, command))
-    files = {DATA: json.dumps(values, indent=1) + "\n", PAGE: markdown(values)}
+    shown = next((f"{BOARD}.{kind}" for kind in ("svg", "png") if kind in formats_of(pictures)), "")
+    files = {DATA: json.dumps(values, indent=1) + "\n", PAGE: markdown(values, shown)}
     figures = (picture(board, keys_of(board.comparison)),) if board.entries else ()  # nobody may have a loss
     head, rows = table(values)
     parts = [
@@ -60,8 +62,9 @@ def write_leaderboard(board: Leaderboard, folder: str | Path, *, command: str = 
             STOPPED_NAME, ABOUT_STOPPED, (), PageTable(("extension", "why"), tuple(stopped(values)), ends_in_words=True)
         ),
     ]
+    more = {BOARD: ranking_json(board)}
     return write_report(
-        board.comparison, folder, command=command, parts=parts, files=files, more={BOARD: ranking_json(board)}
+        board.comparison, folder, command=command, parts=parts, files=files, more=more, pictures=pictures
     )
 
 
@@ -112,13 +115,13 @@ def _entry(entry: RankedEntry) -> Json:
     }
 
 
-def markdown(values: Json) -> str:
-    """The page, from what `leaderboard.json` holds."""
+def markdown(values: Json, picture: str = "") -> str:
+    """The page, from what `leaderboard.json` holds, with the file of its picture if there is one."""
     head, rows = table(values)
     parts = [
         f"# Leaderboard: {_model(values)} at {values['target_len']:,} tokens",
         _about(values),
-        *[f"![Loss against what is found, harm, cost and cache]({PICTURE})"] * bool(rows),
+        *[f"![Loss against what is found, harm, cost and cache]({picture})"] * bool(rows and picture),
         markdown_table([head, *[(_code(name), *map(prose, cells)) for name, *cells in rows]]),
         "\n".join(f"- {words}" for words in LEGEND),
         *_section(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from ropewalk.measure.compare.compare import Comparison
 from ropewalk.measure.compare.predictors import Measured, Prediction, predict
 from ropewalk.measure.metrics.intervals import Estimate
-from ropewalk.measure.report.drawing.figure import ReportFigure
-from ropewalk.measure.report.drawing.intervals import IntervalChart, IntervalRow, interval_chart
+from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart
+from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.sections import Section, estimated
 
 NAME = "which loss predicts the scores"
@@ -55,9 +54,8 @@ def prediction_figure(known: Sequence[Prediction]) -> ReportFigure:
     """The correlations with their intervals, score by score."""
     losses = list(dict.fromkeys(one.loss for one in known))
     rows = [IntervalRow(f"{one.score}, {one.loss}", losses.index(one.loss), one.at_one_length) for one in known]
-    chart = IntervalChart(
-        rows=rows, across="rank correlation of the loss with the score at one length", zero="no correlation"
-    )
+    across = "rank correlation of the loss with the score at one length"
+    chart = interval_chart(rows, across=across, zero="no correlation")
     numbers = tuple(
         (one.score, one.loss, kind, *estimate)
         for one in known
@@ -67,4 +65,4 @@ def prediction_figure(known: Sequence[Prediction]) -> ReportFigure:
     head = ("score", "loss", "kind", "value", "low", "high", "points")
     caption = "Over extensions, within each length: -1 where lower losses always go with higher scores."
     title = "Which loss predicts the scores?"
-    return ReportFigure("loss_predicts_score", title, caption, partial(interval_chart, chart), head, numbers, NAME)
+    return ReportFigure("loss_predicts_score", title, caption, chart, head, numbers, NAME)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from rich.table import Table
 
-from ropewalk.folders import replacing, write_text
 from ropewalk.measure.metrics.streaming import StreamResult, StreamSection
-from ropewalk.measure.report.drawing.figure import ReportFigure, written
-from ropewalk.measure.report.drawing.lines import ChartLine, LineChart, line_chart
+from ropewalk.measure.report.drawing.build import line_chart, trained_mark
+from ropewalk.measure.report.drawing.charts import ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, render_page
+from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
 from ropewalk.measure.report.tables import size
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of
 from ropewalk.methods.spec import Json
@@ -72,16 +70,13 @@ def _process(result: StreamResult) -> str:
     return f", whole process {size(result.process_bytes)}" if result.process_bytes else ""
 
 
-def write_streamed(result: StreamResult, folder: str | Path, *, trained_len: int, settings: Json) -> Path:
-    """The page `stream.html`, `stream.json` with the settings, and the figures as SVG and CSV."""
-    out, page = Path(folder), page_of(result, trained_len, settings)
-    numbers = settings | {"trained_len": trained_len} | result.to_json()
-    with replacing(out) as place:
-        for figure in page.figures:
-            written(figure, place)
-        write_text(place / DATA, json.dumps(numbers, indent=1) + "\n")
-        write_text(place / "stream.html", render_page(page))
-    return out / "stream.html"
+def write_streamed(
+    result: StreamResult, folder: str | Path, *, trained_len: int, settings: Json, pictures: str = ""
+) -> Path:
+    """The page `stream.html`, `stream.json` with the settings, and the figures as CSV and as `pictures`."""
+    numbers = json.dumps(settings | {"trained_len": trained_len} | result.to_json(), indent=1) + "\n"
+    page = page_of(result, trained_len, settings)
+    return write_page(page, Path(folder) / "stream.html", {DATA: numbers}, pictures)
 
 
 def page_of(result: StreamResult, trained_len: int, settings: Json) -> ReportPage:
@@ -137,11 +132,11 @@ def _figure(
     """One number of every section; the file has all of them."""
     sections = result.stretches
     values = tuple(getattr(section, field) / unit for section in sections)
-    chart = LineChart(
-        lines=[ChartLine(name or "the model", 0, tuple(float(section.stop) for section in sections), values)],
+    chart = line_chart(
+        [Series(name or "the model", 0, tuple(float(section.stop) for section in sections), values)],
         across="position in the text, tokens",
         up=up,
-        trained_len=trained_len,
+        marks=[trained_mark(trained_len)],
         to=result.tokens,
         digits=digits,
         from_zero=field != "loss",
@@ -149,4 +144,4 @@ def _figure(
     caption = "By position in one long text. The dotted line is the trained length."
     numbers = tuple(map(tuple, sections))
     file = {"loss": "stream", "milliseconds": "stream_time", "cache_bytes": "stream_cache"}[field]
-    return ReportFigure(file, question, caption, partial(line_chart, chart), StreamSection._fields, numbers)
+    return ReportFigure(file, question, caption, chart, StreamSection._fields, numbers)

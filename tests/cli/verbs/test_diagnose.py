@@ -29,7 +29,8 @@ def diagnose(place, *more):
 def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open_new_tab", lambda address: opened.append(address) or True)
-    assert diagnose(place, "rerope:window=8", "--length", "64", "-o", str(tmp_path / "out"), "--open") == 0
+    options = ("--length", "64", "-o", str(tmp_path / "out"), "--open", "--pictures=svg")
+    assert diagnose(place, "rerope:window=8", *options) == 0
     assert opened == [(tmp_path / "out" / "diagnose.html").as_uri()]
     said = capsys.readouterr().out
     page = (tmp_path / "out" / "diagnose.html").read_text()
@@ -40,7 +41,7 @@ def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys, monkeypat
     assert stored["length"] == 64
     assert " ".join(stored["findings"][0].split()) in " ".join(said.split())
     named = re.findall(r'href="([\w.]+)"', page)
-    assert len(set(named)) == 2 * page.count("<figure id=") + 1 == 29  # SVG and CSV of each, and the JSON
+    assert len(set(named)) == 2 * page.count("<figure id=") + 1 == 29  # a picture and CSV of each, and the JSON
     assert all((tmp_path / "out" / name).stat().st_size for name in named)
     assert not re.findall(r"(?:src|href)=\"(?:https?:|//)|<script [^>]*src|<link|@import", page)
 

@@ -9,11 +9,9 @@ from ropewalk.measure.compare.runner import ResultRow
 from ropewalk.measure.metrics.position_bias import position_bias
 from ropewalk.measure.report.comparison import as_json
 from ropewalk.measure.report.depths import FULL, biases, loss_by_depth
-from ropewalk.measure.report.drawing.figure import NARROW, WIDE
 from ropewalk.measure.report.figures import keys_of
 from ropewalk.measure.tasks import Passkey
 
-from measure.report.drawing.svg import of_class, parsed, series
 from measure.report.made_up import LENGTHS, comparison
 
 TASK = Passkey(samples=10)
@@ -40,23 +38,18 @@ def made():
     return replace(plain, candidates=(base, with_depths(yarn), with_depths(pi, LENGTHS[:1])))
 
 
-@pytest.mark.parametrize("canvas", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_shades_and_words_are_the_losses(made, canvas):
-    figure = loss_by_depth(made, "passkey", keys_of(made))
-    root = parsed(figure.draw(canvas, figure.title))
-    cells = of_class(series(root, keys_of(made)["yarn"]), "shade")
+def rows(made):
+    return {row.name: row.cells for row in loss_by_depth(made, "passkey", keys_of(made)).chart.rows}
+
+
+def test_shades_and_words_are_the_losses(made):
+    cells = rows(made)["yarn"]
     expected = [min(cost(length, band / 5) / FULL, 1.0) for length in LENGTHS for band in range(5)]
-    assert [float(cell.get("fill-opacity")) for cell in cells] == pytest.approx(expected, abs=6e-3)  # two decimals
+    assert [cell.share for cell in cells] == pytest.approx(expected)
     assert max(expected) == 1.0
-    titles = [cell[0].text for cell in cells]
-    assert titles[2] == "yarn, 64 tokens, depth 40% to 60%: 2.50 [2.50, 2.50] nats"
-    assert len(of_class(series(root, keys_of(made)["pi"]), "hole")) == 5 * (len(LENGTHS) - 1)
-    if canvas is WIDE:
-        assert [label.text for label in of_class(series(root, keys_of(made)["yarn"]), "cell")][:3] == [
-            "1.0",
-            "1.0",
-            "2.5",
-        ]
+    assert cells[2].words == "yarn, 64 tokens, depth 40% to 60%: 2.50 [2.50, 2.50] nats"
+    assert [cell.text for cell in cells][:3] == ["1.0", "1.0", "2.5"]
+    assert [cell.text for cell in rows(made)["pi"]].count("") == 5 * (len(LENGTHS) - 1)
 
 
 def test_its_file_has_a_row_for_each_band(made):
@@ -72,10 +65,9 @@ def test_a_loss_that_is_no_number_is_a_hole(made):
     samples = ({**row.samples[0], "loss": math.inf}, *row.samples[1:])
     others = tuple(one for one in pi.rows if one is not row)
     broken = replace(made, candidates=(base, yarn, replace(pi, rows=(*others, row._replace(samples=samples)))))
-    root = parsed(loss_by_depth(broken, "passkey", keys_of(broken)).draw(WIDE, ""))
-    holes = of_class(series(root, keys_of(broken)["pi"]), "hole")
+    holes = [cell for cell in rows(broken)["pi"] if cell.text == ""]
     assert len(holes) == 5 * (len(LENGTHS) - 1) + 1
-    assert holes[0][0].text.endswith("depth 0% to 20%: no number")
+    assert holes[0].words.endswith("depth 0% to 20%: no number")
 
 
 def test_json_has_bands_and_differences_with_intervals(made):

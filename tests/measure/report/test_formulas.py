@@ -1,15 +1,11 @@
 """Figures of what methods do by themselves: the numbers behind them, and who shares a line."""
 
 import math
-import re
 
 import pytest
 
 import ropewalk as rw
-from ropewalk.measure.report.drawing.figure import WIDE
 from ropewalk.measure.report.formulas import decay_by_distance, formulas, rotations_by_pair
-
-from measure.report.drawing.svg import parsed, series
 
 FACTS = rw.Facts(trained_len=64, head_dim=8, base=10_000.0)
 LINES = ("rope", "pi:factor=4", "rerope:window=16", "window:window=16")
@@ -48,10 +44,10 @@ def test_turns_of_every_pair_and_a_table_of_some():
 
 def test_methods_that_ask_for_the_same_share_a_line():
     drawn = rotations_by_pair({**EXTENSIONS, "log_n": rw.parse("log_n")}, FACTS, 256, KEYS)
-    labels = re.findall(r'data-name="([^"]+)"', drawn.draw(WIDE, ""))
-    shared = series(parsed(drawn.draw(WIDE, "")), KEYS["log_n"])
-    assert shared.get("data-name") == "rope, log_n"  # so isolating either leaves it
-    assert sorted(labels) == ["pi:factor=4", "rerope:window=16", "rope, log_n", "window:window=16"]
+    lines = {line.name: line for line in drawn.chart.panels[0].series}
+    shared = lines["rope, log_n"]
+    assert (shared.key, *shared.also) == (KEYS["rope"], KEYS["log_n"])  # so isolating either leaves it
+    assert sorted(lines) == ["pi:factor=4", "rerope:window=16", "rope, log_n", "window:window=16"]
 
 
 def test_vectors_that_do_not_turn_do_not_decay():

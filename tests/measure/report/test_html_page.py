@@ -2,13 +2,15 @@
 
 import base64
 import hashlib
+import json
 import re
 from html.parser import HTMLParser
 
 import pytest
 
 from ropewalk.measure.report.comparison import page_of
-from ropewalk.measure.report.html_page import render_page, sort_key
+from ropewalk.measure.report.drawing.charts import Chart, style_of
+from ropewalk.measure.report.html_page import MOST_ROWS, render_page, sort_key
 
 from measure.report.made_up import HOSTILE, comparison
 
@@ -61,12 +63,13 @@ def test_names_of_users_stay_text():
     made = comparison(names, model=HOSTILE, corpus=HOSTILE)
     page = render_page(page_of(made, command=f"ropewalk compare {HOSTILE}"))
     elements = Elements(page).all
-    assert [tag for tag, _ in elements].count("script") == 1
+    scripts = [attributes.get("type") for tag, attributes in elements if tag == "script"]
+    assert scripts == ["application/json", None]
     assert not {"img", "b", "iframe", "link"} & {tag for tag, _ in elements}
     assert not [
         name for _, attributes in elements for name in attributes if name.startswith("on") or name == "autofocus"
     ]
-    plain = render_page(page_of(comparison(["a", "b", "c", "d"])))
+    plain = render_page(page_of(comparison(["a", "b", "c", "d"]), command="ropewalk compare"))
     assert [tag for tag, _ in elements] == [tag for tag, _ in Elements(plain).all]
 
 
@@ -77,23 +80,42 @@ def test_the_script_is_the_only_one_that_may_run():
     assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in page.replace("&#39;", "'")
 
 
-def test_every_figure_is_drawn_for_wide_and_narrow_places_and_has_its_files():
+def test_every_figure_has_its_files_its_switch_and_its_numbers():
     made = page_of(comparison(["yarn", "pi"]))
-    page = render_page(made)
+    page = render_page(made, ("svg", "pdf"))
     for figure in made.figures:
         part = page[page.index(f'<figure id="{figure.name}">') :].partition("</figure>")[0]
-        drawn = re.findall(r'class="figure (\w+) (\w+)"', part)
-        assert set(drawn) == {
-            (width, scale) for width in ("wide", "narrow") for scale in ("even", *["log"] * figure.has_log)
-        }
-        assert len(drawn) == len(set(drawn))
         assert ('class="switch"' in part) == figure.has_log
-        assert all(f'href="{figure.name}.{kind}"' in part for kind in ("csv", "svg"))
+        assert re.findall(rf'href="{figure.name}\.(\w+)"', part) == ["svg", "pdf", "csv"]
+        table = part.partition("<details>")[2]
+        assert table.count("<tr") - 1 == (len(figure.shown) or len(figure.numbers))
+
+
+def test_numbers_that_are_too_many_for_a_table_are_in_their_file():
+    made = page_of(comparison([f"m{n}" for n in range(40)]))
+    long = [figure for figure in made.figures if len(figure.numbers) > MOST_ROWS and not figure.shown]
+    assert long
+    page = render_page(made)
+    for figure in long:
+        assert f"Its {len(figure.numbers):,} numbers are in {figure.name}.csv." in page
+
+
+def test_the_page_carries_what_its_charts_draw():
+    made = page_of(comparison(["yarn", HOSTILE, "</script><b>"]))
+    page = render_page(made)
+    stored = json.loads(re.search(r'<script type="application/json" id="charts">(.*?)</script>', page)[1])
+    charts = {figure.name: figure.chart.to_json() for figure in made.figures if isinstance(figure.chart, Chart)}
+    assert stored == json.loads(json.dumps(charts))
+    assert set(re.findall(r'data-chart="(\w+)"', page)) == set(charts)
 
 
 def test_a_method_has_one_style_on_the_whole_page():
-    page = render_page(page_of(comparison(["yarn", "pi", "ntk"])))
+    made = page_of(comparison(["yarn", "pi", "ntk"]))
+    page = render_page(made)
     for key, name in ((0, "yarn"), (2, "ntk"), (-1, "base model")):
-        groups = re.findall(rf'class="(?:field )?series ([^"]+)" data-series="(-?\d+)"[^>]*data-name="{name}"', page)
-        assert len(groups) > 8
-        assert {(style.removesuffix(" thin"), number) for style, number in groups} == {(groups[0][0], str(key))}
+        drawn = [one for figure in made.figures if isinstance(figure.chart, Chart)
+                 for panel in figure.chart.panels for one in panel.series if one.name == name]  # fmt: skip
+        assert len(drawn) >= 6
+        colour, dash = style_of(key)
+        assert {(one.key, one.style["colour"], one.style["dash"]) for one in drawn} == {(key, colour, dash)}
+        assert f'data-series="{key}" data-name="{name}"' in page

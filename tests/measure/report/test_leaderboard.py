@@ -1,9 +1,7 @@
-"""The leaderboard's page is written from its numbers alone; its picture names what is on the front, side by side."""
+"""The leaderboard's page is written from its numbers alone; its picture names what is on the front, once."""
 
 import json
-import re
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,10 +12,10 @@ from ropewalk.measure.compare.entrants import LeftOut
 from ropewalk.measure.compare.halving import Dropped
 from ropewalk.measure.compare.leaderboard import Costs, FrontColumns, Leaderboard, RankedEntry, Round, losses_of
 from ropewalk.measure.metrics.intervals import Estimate, difference
-from ropewalk.measure.report.drawing.figure import NARROW, WIDE
+from ropewalk.measure.report.drawing.build import PALE
 from ropewalk.measure.report.figures import keys_of
 from ropewalk.measure.report.leaderboard import as_json, interval, markdown, stopped, table, write_leaderboard
-from ropewalk.measure.report.leaderboard_picture import LABEL, columns, picture
+from ropewalk.measure.report.leaderboard_picture import columns, picture
 
 from measure.report.made_up import comparison
 
@@ -32,7 +30,8 @@ def values():
 
 
 def test_the_page_of_fixed_numbers(values):
-    assert markdown(values) == (FOLDER / "leaderboard.md").read_text()
+    assert markdown(values, "leaderboard.svg") == (FOLDER / "leaderboard.md").read_text()
+    assert "](leaderboard." not in markdown(values)
 
 
 def test_a_leaderboard_on_which_nobody_has_a_loss_is_still_written(tmp_path):
@@ -132,40 +131,41 @@ def made(front=12, rates=None):
     )
 
 
-def drawn(board, canvas):
-    figure = picture(board, keys_of(board.comparison))
-    return ElementTree.fromstring(str(figure.draw(canvas, figure.title)))
-
-
-def texts(root, class_):
-    return [node for node in root.iter() if node.tag.endswith("text") and node.get("class", "").split()[0] == class_]
-
-
-@pytest.mark.parametrize(("canvas", "rows"), [(WIDE, 1), (NARROW, 5)])
-def test_names_of_the_front_do_not_overlap(canvas, rows):
-    names = texts(drawn(made(), canvas), "name")
-    assert len(names) == 12 * rows
-    places = sorted(float(node.get("y")) for node in names)
-    assert min(b - a for a, b in pairwise(places)) >= LABEL - 0.11
-    for node in names:
-        assert float(node.get("x")) + 7.3 * len(node.text) < canvas.width - 40  # the loss stands at its right
+def panels(board):
+    return picture(board, keys_of(board.comparison)).chart.panels
 
 
 def test_only_the_front_is_named_and_everything_is_drawn():
-    root = drawn(made(front=3), WIDE)
-    assert {node.text for node in texts(root, "name")} == set(NAMES[:3])
-    marks = [node.get("class") for node in root.iter() if node.get("class") in ("dot", "dot off")]
-    assert (marks.count("dot"), marks.count("dot off")) == (3 * 5, 10 * 5)
+    """The names stand once beside all panels, the lowest loss first, with their losses."""
+    board = made(front=3)
+    chart = picture(board, keys_of(board.comparison)).chart
+    assert [one.name for one in chart.legend] == NAMES[:3]
+    assert [one.value for one in chart.legend] == [f"{entry.columns.loss:.3f}" for entry in board.entries[:3]]
+    assert len(chart.panels) == 5
+    for panel in chart.panels:
+        assert [one.alpha for one in panel.series] == [1.0] * 3 + [PALE] * 10
+        assert [one.words[0].endswith(", behind line_0") for one in panel.series] == [False] * 3 + [True] * 10
+    assert {panel.y for panel in chart.panels} == {chart.panels[0].y}
+
+
+def test_dots_are_where_their_numbers_are():
+    board = made()
+    found, harm, pairs, time, cache = panels(board)
+    for entry, *dots in zip(board.entries[:12], *(panel.series for panel in (found, harm, pairs, cache)), strict=False):
+        assert [dot.y for dot in dots] == [(entry.columns.loss,)] * 4
+        numbers = (100 * entry.columns.right, entry.columns.harm, 100.0, entry.columns.cache_bytes / 2**20)
+        assert [dot.x[0] for dot in dots] == [pytest.approx(number) for number in numbers]
+        assert {dot.marker for dot in dots} == {{"static": 1, "plugin": 0, "here": 3}[entry.costs.deployment]}
+    assert (cache.x.kind, time.x.kind) == ("log", "even")
 
 
 def test_a_loss_beyond_the_scale_is_a_triangle_at_its_edge():
     """The base model is two nats above the best."""
-    root = drawn(made(), WIDE)
-    (group,) = (node for node in root.iter() if node.get("data-name") == "base model")
-    shapes = [node.get("d") for node in group.iter() if node.get("class", "").startswith("dot")]
-    assert {shape.count("L") for shape in shapes} == {2}
-    tops = {min(float(pair.split()[1]) for pair in re.findall(r"[\d.]+ [\d.]+", shape)) for shape in shapes}
-    assert max(tops) < 62
+    for panel in panels(made()):
+        *_, base = panel.series
+        assert base.marker == 2
+        assert base.y == (panel.y.high,)
+        assert panel.y.high < 3
 
 
 def test_panels_of_what_was_not_measured_are_left_out():
@@ -175,11 +175,11 @@ def test_panels_of_what_was_not_measured_are_left_out():
 
 def test_files(tmp_path):
     board = made()
-    page = write_leaderboard(board, tmp_path, command="ropewalk compare --all")
+    page = write_leaderboard(board, tmp_path, command="ropewalk compare --all", pictures="svg")
     stored = json.loads((tmp_path / "leaderboard.json").read_text())
     results = json.loads((tmp_path / "results.json").read_text())
     assert stored == {**{key: results[key] for key in stored if key in results}, **results["leaderboard"]}
-    assert (tmp_path / "leaderboard.md").read_text() == markdown(stored)
+    assert (tmp_path / "leaderboard.md").read_text() == markdown(stored, "leaderboard.svg")
     assert json.loads(json.dumps(as_json(board, "ropewalk compare --all"))) == stored
     shown = page.read_text()
     assert "Not in the leaderboard" in shown

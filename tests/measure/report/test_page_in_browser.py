@@ -29,13 +29,11 @@ NAMES = {
 # Elements whose boxes leave the window: what is in a box of its own that scrolls may.
 BEYOND = """() => [...document.querySelectorAll('body *')].filter(e => {
     const box = e.getBoundingClientRect();
-    return box.width && !e.closest('.wide-box, pre') && !e.closest('svg svg') && !e.matches('.hit')
-        && (box.right > innerWidth + 1 || box.left < -1);
+    return box.width && !e.closest('.wide-box, pre, .canvas') && (box.right > innerWidth + 1 || box.left < -1);
 }).map(e => e.outerHTML.slice(0, 120))"""
 # Pairs of words in one figure whose boxes touch.
-TOUCHING = """() => [...document.querySelectorAll('svg.figure')].flatMap(svg => {
-    if (!svg.getBoundingClientRect().width) return [];
-    const words = [...svg.querySelectorAll('.name, .value, .tick, .unit')].filter(e => e.textContent.trim());
+TOUCHING = """() => [...document.querySelectorAll('.chart')].flatMap(chart => {
+    const words = [...chart.querySelectorAll('.name, .value, .note')].filter(e => e.textContent.trim());
     const boxes = words.map(e => e.getBoundingClientRect());
     const pairs = [];
     for (let i = 0; i < words.length; i++) for (let j = 0; j < i; j++) {
@@ -46,10 +44,27 @@ TOUCHING = """() => [...document.querySelectorAll('svg.figure')].flatMap(svg => 
     }
     return pairs;
 })"""
-
-# The width that the shown drawings of each figure are made for.
-SHOWN = """() => [...document.querySelectorAll('figure')].map(figure => [...figure.querySelectorAll('svg.figure')]
-    .filter(svg => svg.getBoundingClientRect().width).map(svg => svg.classList[1]))"""
+# Charts without ink of their own: those whose pixels are fewer than a few hundred.
+BLANK = """() => [...document.querySelectorAll('.canvas')].filter(box => {
+    const canvas = box.querySelector('canvas'), { width, height } = canvas;
+    const { data } = canvas.getContext('2d').getImageData(0, 0, width, height);
+    let inked = 0;
+    for (let i = 3; i < data.length; i += 4) inked += data[i] > 40;
+    return box.clientWidth < 100 || width < box.clientWidth - 1 || inked < 100;
+}).map(box => box.closest('figure').id)"""
+NARROWER = "width => [...document.querySelectorAll('canvas')].every(canvas => canvas.clientWidth < width)"
+# Whether a colour of the style sheet is on a canvas.
+HAS = """([selector, name]) => {
+    const canvas = document.querySelector(`${selector} canvas`);
+    const probe = document.createElement('canvas').getContext('2d');
+    probe.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`);
+    probe.fillRect(0, 0, 1, 1);
+    const [r, g, b] = probe.getImageData(0, 0, 1, 1).data;
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    for (let i = 0; i < data.length; i += 4)
+        if (data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255) return true;
+    return false;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +106,16 @@ ALL = (*NAMES, "broken", "one", "fit", "stream", "diagnose")
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_page_fits_is_silent_and_asks_for_nothing(chromium, pages, name):
-    """At every width, in both modes: no words touch or leave the window, and of every figure one drawing is shown."""
+    """At every width, in both modes: no words touch or leave the window, and every chart is drawn in their colours."""
     with opened(chromium, pages[name]) as page:
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate(BEYOND) == []
             assert page.evaluate(TOUCHING) == []
-            assert page.evaluate(SHOWN) == [["narrow" if width == 390 else "wide"]] * page.locator("figure").count()
+            page.wait_for_function(
+                "w => [...document.querySelectorAll('.canvas canvas')].every(c => c.clientWidth < w)", arg=width
+            )
+            assert page.evaluate(BLANK) == []
             for scheme, light in (("light", True), ("dark", False)):
                 page.emulate_media(color_scheme=scheme)
                 assert page.evaluate("document.scrollingElement.scrollWidth") <= width
@@ -127,69 +145,95 @@ def test_a_table_sorts_by_mouse_and_by_keyboard(chromium, pages):
         assert head.get_attribute("aria-sort") == "none"
 
 
+def test_charts_are_drawn_in_the_colours_of_the_mode(chromium, pages):
+    with opened(chromium, pages["two"]) as page:
+        for scheme in ("dark", "light"):
+            page.emulate_media(color_scheme=scheme)
+            for name in ("c0", "c1", "base"):
+                page.wait_for_function(HAS, arg=["#loss_by_length", name])
+        assert not page.evaluate(HAS, ["#loss_by_length", "c2"])
+
+
 def test_a_line_that_several_share_stays_for_each_of_them(chromium, pages):
     """Methods with the same rotations: isolating any of them leaves the line, isolating another one does not."""
     with opened(chromium, pages["nine"]) as page:
-        shared = page.locator("#turns_by_pair svg.wide [data-series*=' ']").first
-        for key in shared.get_attribute("data-series").split()[:2]:
-            page.locator(f"#change svg.wide [data-series='{key}'] .name").hover()
-            assert float(shared.evaluate("e => getComputedStyle(e).opacity")) == 1
+        shared = page.locator("#turns_by_pair .legend [data-series*=' ']").first
         keys = shared.get_attribute("data-series").split()
+        for key in keys[:2]:
+            page.locator(f"#change [data-series='{key}'] .name").hover()
+            assert float(shared.evaluate("e => getComputedStyle(e).opacity")) == 1
+            page.wait_for_function(HAS, arg=["#turns_by_pair", "base" if keys[0] == "-1" else f"c{int(keys[0]) % 8}"])
         other = next(key for key in map(str, range(9)) if key not in keys)
-        page.locator(f"#change svg.wide [data-series='{other}'] .name").hover()
+        page.locator(f"#change [data-series='{other}'] .name").hover()
         assert float(shared.evaluate("e => getComputedStyle(e).opacity")) < 0.3
 
 
 def opacity(page, figure, key):
-    return float(
-        page.locator(f"#{figure} svg.wide.even [data-series='{key}']").evaluate("e => getComputedStyle(e).opacity")
-    )
+    part = page.locator(f"#{figure} [data-series='{key}']").first
+    return float(part.evaluate("e => getComputedStyle(e).opacity"))
 
 
-def test_hover_isolates_a_method_everywhere_and_shows_its_values(chromium, pages):
+def test_hover_isolates_a_method_everywhere(chromium, pages):
     with opened(chromium, pages["two"]) as page:
         assert opacity(page, "change", 1) == 1
-        page.locator("#loss_by_position svg.wide.even [data-series='0'] .name").hover()
+        page.locator("#loss_by_position [data-series='0'] .name").hover()
         for figure in ("change", "loss_by_position", "loss_by_length", "passkey_by_length"):
             assert opacity(page, figure, 0) == 1
             assert opacity(page, figure, 1) < 0.3
+        page.wait_for_function(HAS, arg=["#loss_by_length", "c0"])
+        assert not page.evaluate(HAS, ["#loss_by_length", "c1"])
         page.mouse.move(0, 0)
         assert opacity(page, "change", 1) == 1
+        page.wait_for_function(HAS, arg=["#loss_by_length", "c1"])
+
+
+def at(page, figure):
+    return page.locator(f"#{figure} .at").inner_text()
 
 
 def test_values_follow_the_pointer_and_return(chromium, pages):
     with opened(chromium, pages["two"]) as page:
-        svg = page.locator("#loss_by_length svg.wide.even")
-        values = svg.locator(".series[data-series='0'] .value")
-        usual = values.inner_html()
-        svg.scroll_into_view_if_needed()
-        box = svg.bounding_box()
-        left, _, right, _ = map(float, svg.locator(".lines").get_attribute("data-plot").split())
-        scale = box["width"] / 960
-        page.mouse.move(box["x"] + (left + 20) * scale, box["y"] + 100 * scale)
-        assert svg.locator(".cursor text").inner_html() == "64"
-        assert values.inner_html() != usual
-        page.mouse.move(box["x"] + (right - 20) * scale, box["y"] + 100 * scale)
-        assert svg.locator(".cursor text").inner_html() == "256"
+        plot = page.locator("#loss_by_length .u-over")
+        value = page.locator("#loss_by_length [data-series='0'] .value")
+        usual = value.inner_text()
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        page.mouse.move(box["x"] + 20, box["y"] + 100)
+        assert at(page, "loss_by_length") == "64"
+        assert value.inner_text() == "0.00" != usual
+        page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 100)
+        assert at(page, "loss_by_length") == "256"
         page.mouse.move(0, 0)
-        assert values.inner_html() == usual
+        assert value.inner_text() == usual
+        assert at(page, "loss_by_length") == ""
 
 
 def test_the_keyboard_does_the_same(chromium, pages):
     with opened(chromium, pages["two"]) as page:
-        svg = page.locator("#loss_by_length svg.wide.even")
-        svg.focus()
+        plots, chosen = page.locator("#loss_by_length .plots"), page.locator("#loss_by_length .legend .chosen")
+        plots.focus()
         page.keyboard.press("ArrowLeft")
-        assert svg.locator(".cursor text").inner_html() == "128"
+        assert at(page, "loss_by_length") == "128"
         page.keyboard.press("ArrowDown")
-        chosen = svg.locator(".series.chosen")
         assert chosen.count() == 1
         first = chosen.get_attribute("data-series")
         page.keyboard.press("ArrowDown")
-        assert svg.locator(".series.chosen").get_attribute("data-series") != first
-        svg.blur()
+        assert chosen.get_attribute("data-series") != first
+        plots.blur()
         assert page.locator(".isolating").count() == 0
-        assert svg.locator(".cursor").evaluate("e => getComputedStyle(e).visibility") == "hidden"
+        assert at(page, "loss_by_length") == ""
+
+
+def test_a_dot_says_what_it_is(chromium, pages):
+    with opened(chromium, pages["fit"]) as page:
+        plot = page.locator("#history .u-over")
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        trial = 3  # of four, on an axis from -0.5 to 3.5; 2.4 on an axis from 2.39 to 2.55
+        page.mouse.move(box["x"] + box["width"] * (trial + 0.5) / 4, box["y"] + box["height"] * 0.15 / 0.16)
+        assert at(page, "history").startswith("trial 3: loss 2.400")
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        assert at(page, "history") == ""
 
 
 def test_a_row_of_the_table_pins_a_method(chromium, pages):
@@ -197,36 +241,44 @@ def test_a_row_of_the_table_pins_a_method(chromium, pages):
         button = page.locator("#table .pick").first
         key = page.locator("#table tbody tr").first.get_attribute("data-series")
         button.focus()
-        assert page.locator("#change svg.wide.even .chosen").get_attribute("data-series") == key
+        assert page.locator("#change .legend .chosen").get_attribute("data-series") == key
         page.keyboard.press("Enter")
         assert button.get_attribute("aria-pressed") == "true"
         button.blur()
-        assert page.locator("#change svg.wide.even .chosen").get_attribute("data-series") == key
+        assert page.locator("#change .legend .chosen").get_attribute("data-series") == key
         page.keyboard.press("Escape")
         assert page.locator(".isolating").count() == 0
         assert button.get_attribute("aria-pressed") == "false"
 
 
 def test_the_switch_draws_on_a_logarithmic_scale(chromium, pages):
+    """Where the broken line stays on the scale, so its colour reaches the right edge."""
     with opened(chromium, pages["broken"]) as page:
         figure = page.locator("#loss_by_length")
-        assert figure.locator("svg.even.wide").is_visible()
+        broken = figure.locator(".legend li", has_text="broken").locator(".value")
+        assert broken.inner_text() == "▲ +6.00"
+        before = figure.locator("canvas").evaluate("e => e.toDataURL()")
         figure.locator(".switch").check()
-        assert figure.locator("svg.log.wide").is_visible()
-        assert figure.locator("svg.figure:visible").count() == 1
+        page.mouse.move(0, 0)
+        assert figure.locator("canvas").count() == 1
+        assert figure.locator("canvas").evaluate("e => e.toDataURL()") != before
+        plot = figure.locator(".u-over")
+        plot.hover()
+        page.mouse.move(0, 0)
+        assert broken.inner_text() == "+6.00"
 
 
 def test_a_map_reads_out_the_number_under_the_pointer(chromium, pages):
     with opened(chromium, pages["diagnose"]) as page:
-        field = page.locator("#entropy_by_layer svg.wide .field").first
-        field.scroll_into_view_if_needed()
-        field.hover()
-        words = page.locator("#entropy_by_layer svg.wide .reading").first.inner_html()
+        plot = page.locator("#entropy_by_layer .u-over").first
+        plot.scroll_into_view_if_needed()
+        plot.hover()
+        words = page.locator("#entropy_by_layer .reading").first.inner_text()
         assert words.startswith("layer ")
         layer, rest = words.removeprefix("layer ").split(", ")
-        at, value = rest.split(": ")
-        place = field.evaluate("e => JSON.parse(e.dataset.at)").index(int(at.replace(",", "")))
-        assert field.evaluate("e => JSON.parse(e.dataset.values)")[int(layer)][place] == float(value)
+        place, value = rest.split(": ")
+        panel = page.evaluate("JSON.parse(document.getElementById('charts').textContent).entropy_by_layer.panels[0]")
+        assert panel["cells"][int(layer)][panel["places"].index(int(place.replace(",", "")))] == float(value)
 
 
 def test_on_a_phone_every_column_can_be_reached(chromium, pages):
@@ -255,15 +307,17 @@ def test_in_between_a_wide_table_scrolls_in_its_own_box(chromium, pages):
         assert last["x"] + last["width"] <= 768
 
 
-def test_without_scripts_everything_can_be_read(chromium, pages):
+def test_without_scripts_the_numbers_can_be_read(chromium, pages):
     with opened(chromium, pages["two"], java_script_enabled=False) as page:
-        assert page.locator("svg.figure:visible").count() == page.locator("figure").count()
+        assert page.locator("noscript p").is_visible()
         assert page.locator("#table tbody tr").count() == 3
-        assert page.locator("#loss_by_position svg.wide.even .value").all_inner_texts()
-        page.locator("#loss_by_length .switch").check()
-        assert page.locator("#loss_by_length svg.log.wide").is_visible()
-        page.locator("summary").first.click()
-        assert page.locator("details table").first.is_visible()
+        assert page.locator("#change .legend .value").all_inner_texts()[0].startswith("−0.10 [")
+        assert page.locator("#passkey_by_length .shares td.dark").first.is_visible()
+        assert page.locator(".plots:visible").count() == 0
+        table = page.locator("#loss_by_position details table")
+        assert not table.is_visible()
+        page.locator("#loss_by_position summary").click()
+        assert table.locator("tr").count() == 1 + 3 * 16
 
 
 @pytest.mark.parametrize("name", ["nine", "diagnose", "fit", "stream"])

@@ -8,13 +8,11 @@ import pytest
 from ropewalk.measure.compare.runner import ResultRow
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
-from ropewalk.measure.report.drawing.figure import NARROW, WIDE
 from ropewalk.measure.report.figures import figures
 from ropewalk.measure.report.predictions import NAME, prediction_section, predictions
 from ropewalk.measure.report.sections import estimated
 from ropewalk.measure.tasks import LongPPL
 
-from measure.report.drawing.svg import of_class, parsed, series
 from measure.report.made_up import LENGTHS, comparison
 
 NAMES = ("yarn", "pi", "ntk", "rope")
@@ -55,10 +53,9 @@ def test_a_section_with_a_row_for_each_score_and_loss(made):
 def test_the_figure_has_their_values(made):
     figure = next(figure for figure in figures(made) if figure.section == NAME)
     known = predictions(made)
-    for canvas in (WIDE, NARROW):
-        root = parsed(figure.draw(canvas, figure.title))
-        shown = of_class(series(root, 0), "value")[0].text
-        assert shown.startswith(f"{known[0].at_one_length.value:+.2f}".replace("-", "−"))
+    rows = figure.chart.panels[0].series
+    assert [row.x[0] for row in rows] == pytest.approx([one.at_one_length.value for one in known], nan_ok=True)
+    assert rows[0].value.startswith(f"{known[0].at_one_length.value:+.2f}".replace("-", "−"))
     assert len(figure.numbers) == 12 * 2 + 8
 
 

@@ -29,7 +29,7 @@ def test_the_files_have_every_stretch(found, tmp_path):
     rows = list(csv.reader((tmp_path / "stream.csv").read_text().splitlines()))
     assert rows[0] == ["stop", "loss", "accuracy", "milliseconds", "cache_bytes"]
     assert [tuple(map(float, row)) for row in rows[1:]] == [tuple(each) for each in STRETCHES]
-    assert "<svg" in (tmp_path / "stream.svg").read_text()
+    assert not list(tmp_path.glob("*.svg"))
     page = (tmp_path / "stream.html").read_text()
     assert "small under streaming, reading 4,001 tokens of stdlib" in page
     assert page.count("<figure id=") == 3
