@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import os
@@ -113,6 +112,8 @@ def _run(
     drain: float,
     verbose: bool,
 ) -> None:
+    import asyncio  # not for the other verbs, which are imported along
+
     try:
         from ropewalk.serve.server import HttpServer, bind
         from ropewalk.serve.service import ApiSettings
