@@ -21,12 +21,12 @@ class Mutation(NamedTuple):
 
 
 # Without the comparison with transformers, whose import alone takes longer than all of these.
-FREQUENCIES = " ".join(f"frequencies/test_{part}.py" for part in ("golden", "by_hand", "dynamic", "xpos"))
+FREQUENCIES = " ".join(f"methods/frequencies/test_{part}.py" for part in ("golden", "by_hand", "dynamic", "xpos"))
 WRAPPERS = "methods/frequencies"
 WHEREVER = (
     "attention/backends/test_bias_pruning.py::test_the_longest_key_and_the_most_searching_query_count_wherever_they_are"
 )
-ANYWHERE = "attention/test_any_positions.py"
+ANYWHERE = "attention/test_any_positions.py::"
 BOTH_WAYS = "hf/attach/test_rotary_tables.py::test_both_ways_are_one_model"
 
 MUTATIONS = (
@@ -40,7 +40,7 @@ MUTATIONS = (
     # Frequencies.
     Mutation("turn ramp inverted", "methods/frequencies/by_parts.py", "turns - self.low_turns", "self.high_turns - turns", FREQUENCIES),
     Mutation("ramp's end not rounded", "methods/frequencies/by_parts.py", "math.floor(first), math.ceil(last)", "math.floor(first), math.floor(last)", FREQUENCIES),
-    Mutation("wavelengths mixed as methods/frequencies", "methods/frequencies/by_parts.py", 'self.mix == "wavelength"', "False", FREQUENCIES),
+    Mutation("wavelengths mixed as frequencies", "methods/frequencies/by_parts.py", 'self.mix == "wavelength"', "False", FREQUENCIES),
     Mutation("interpolation that speeds up", "methods/frequencies/interpolation.py", "trained(facts) / self.factor", "trained(facts) * self.factor", FREQUENCIES),
     Mutation("NTK over d", "methods/frequencies/ntk.py", "(facts.rotating - 2)", "facts.rotating", FREQUENCIES),
     Mutation("NTK fixed from the wrong pair", "methods/frequencies/ntk_fixed.py", "pair_index(facts) + 1", "pair_index(facts)", FREQUENCIES),
@@ -65,7 +65,7 @@ MUTATIONS = (
     Mutation("p-RoPE of the whole head", "methods/frequencies/partial.py", "int(self.share * facts.rotating) // 2", "int(self.share * facts.head_dim) // 2", WRAPPERS),
     Mutation("a wrapper with one table for all rows", "methods/frequencies/signature.py", "inside.stages(facts, length) if (inside := inner_of(self)) else (1,)", "(1,)", WRAPPERS),
     Mutation("the later wrapper inside", "extension/extension.py", "wrappers + more)", "more + wrappers)", "extension/test_extension.py"),
-    Mutation("a layer's wrapper alone", "extension/extension.py", 'stated["methods/frequencies"] = wrapped_over(override.frequencies, self.frequencies)', 'stated["methods/frequencies"] = override.frequencies', "extension/test_extension.py"),
+    Mutation("a layer's wrapper alone", "extension/extension.py", 'stated["frequencies"] = wrapped_over(override.frequencies, self.frequencies)', 'stated["frequencies"] = override.frequencies', "extension/test_extension.py"),
     Mutation("a wrapper in the place of a schedule", "methods/frequencies/signature.py", "return wrapped(below, wrappers) if core is None else schedule", "return schedule", "extension/test_extension.py"),
     # Reach.
     Mutation("ReRoPE beside its window", "methods/reach/rerope.py", "always(self.window)", "always(self.window - 1)", "methods/reach"),
@@ -289,7 +289,7 @@ MUTATIONS = (
     Mutation("a window's old tokens counted", "measure/metrics/perplexity.py", "row[-new:]", "row[:new]", "measure/metrics/test_perplexity.py::test_windows_by_hand"),
     Mutation("a dropped rotation that turns slowly", "hf/probe/rotation/tables.py", "angles.masked_fill(angles.abs() < SLOWEST, 0)", "angles", "hf/test_dropped.py"),
     Mutation("a rotation that is not dropped", "train/recipes/drope.py", 'extend(model, "nope")', 'extend(model, "rope")', "train/recipes/test_recipes.py::test_the_rotation_is_dropped_and_the_rest_trained_on"),
-    Mutation("weights trained in half precision", "train/recipes/building_blocks.py", "load(model, dtype=torch.float32)", "load(model)", "train/recipes/test_recipes.py::test_weights_are_trained_in_float32"),
+    Mutation("weights trained in half precision", "train/recipes/building_blocks.py", "load(model, options=options, dtype=torch.float32)", "load(model, options=options)", "train/recipes/test_recipes.py::test_weights_are_trained_in_float32"),
     Mutation("short rows under any schedule", "train/recipes/same_logits.py", "rtol=0, atol=LOGITS_ATOL", "rtol=0, atol=1e9", "train/recipes/test_recipes.py::test_an_extension_that_changes_short_texts_is_not_mixed"),
     Mutation("short rows with learned numbers", "train/recipes/same_logits.py", "layer.learning or layer.factor", "layer.factor", "train/recipes/test_recipes.py::test_an_extension_that_changes_short_texts_is_not_mixed"),
     Mutation("two lengths in one share", "train/data/mixture.py", "(share, PackedRows(Passages", "(1 - share, PackedRows(Passages", "train/data/test_mixture.py"),

@@ -357,7 +357,7 @@ def test_a_model_that_cannot_ask(tmp_path, model, corpus):
 def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypatch):
     asked = []
 
-    def plausible(model, dtype):
+    def plausible(model, **_):
         asked.append(model)
         raise InvalidValue("model", "another", model)
 
