@@ -18,7 +18,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import read_line
 from ropewalk.hf import score_tokens
-from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
 from ropewalk.measure.api.loading import open_model
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import Context
@@ -49,7 +49,9 @@ def main(model: str = "default", length: int = 4096, *lines: str) -> None:
         subject = host.subject("all:stdlib", length)
         config = host.model.config.get_text_config()
         for line in lines or LINES:
-            extension = Extension() if line == BARE else parsed_for(config, read_line(line), length, subject.facts)
+            extension = (
+                Extension() if line == BARE else parse_for_config(config, read_line(line), length, subject.facts)
+            )
             with subject.under(extension):
                 times = rounds(candidates(subject, length), ROUNDS)
             about = {"model": subject.name, "dtype": str(host.model.dtype), "length": length, "line": line}

@@ -18,7 +18,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 import ropewalk as rw
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from rounds import append, ratios, rounds
 
@@ -73,9 +73,9 @@ def compare(case: Case, dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
     """One case: every extension against the base model."""
     rows = batch(case)
     shape = ModelShape(trained_len=case.length)
-    candidates = {"bare": stepping(fresh(shape), rows, dtype)}
+    candidates = {"bare": stepping(new_small_model(shape), rows, dtype)}
     for text in case.extensions:
-        model = fresh(shape)
+        model = new_small_model(shape)
         rw.extend(model, text)
         candidates[text] = stepping(model, rows, dtype)
     figures = ratios(rounds(candidates, count), "bare")

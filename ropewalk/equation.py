@@ -32,9 +32,9 @@ from torch import Tensor
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import (
     PAD,
-    in_force,
+    layer_extension,
     number_keys,
-    related,
+    related_pairs,
     require_last_seen,
     require_mask,
     require_pair_positions,
@@ -143,7 +143,7 @@ def reference_logits(
 ) -> Tensor:
     """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
     learned, facts = weights or {}, extension.ground(facts)
-    extension = in_force(extension, facts, layer, learned)
+    extension = layer_extension(extension, facts, layer, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
     numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
@@ -152,7 +152,7 @@ def reference_logits(
     require_pair_positions(pair_positions_bjp, numbers_bj, extension, facts)
     require_last_seen(last_seen_bj, numbers_bj, extension, facts)
     until_bi = numbers_bi if last_seen_bj is None else torch.maximum(numbers_bi, last_seen_bj[:, before:])
-    related_bij = related(numbers_bi, numbers_bj, documents_bj, until_bi)
+    related_bij = related_pairs(numbers_bi, numbers_bj, documents_bj, until_bi)
     padded_bj = numbers_bj == PAD
     q_bhid = q_bhid.double().masked_fill((numbers_bi == PAD)[:, None, :, None], 0)
     k_bhjd = _per_query_head(k_bgjd, facts).masked_fill(padded_bj[:, None, :, None], 0)

@@ -46,17 +46,17 @@ class RopewalkError(ValueError):
     """The root: catch it to catch every error that this library raises on purpose."""
 
     def __init__(self, field: str, rule: str, got: object, *, known: Iterable[str] = (), remedy: str = "") -> None:
-        super().__init__(_joined(f"{field} must be {rule.rstrip(',')}, got {shown(got)}", known, remedy))
+        super().__init__(_join(f"{field} must be {rule.rstrip(',')}, got {short_repr(got)}", known, remedy))
         self.field = field
 
     @classmethod
     def because(cls: type[Error], field: str, sentence: str, *, known: Iterable[str] = (), remedy: str = "") -> Error:
         """An error in a whole sentence, for rules that "must be" would bend."""
-        return _restored(cls, field, _joined(sentence, known, remedy))
+        return _restore(cls, field, _join(sentence, known, remedy))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process: the message alone, since the value may be anything."""
-        return _restored, (type(self), self.field, str(self))
+        return _restore, (type(self), self.field, str(self))
 
 
 class InvalidValue(RopewalkError):
@@ -70,7 +70,7 @@ class UnknownName(RopewalkError):
         self, kind: str, name: object, *, known: Iterable[str] | None = None, owner: str = "", remedy: str = ""
     ) -> None:
         names = list(known or ())
-        sentence = f"{owner} has no {kind} {shown(name)}" if owner else f"there is no {kind} {shown(name)}"
+        sentence = f"{owner} has no {kind} {short_repr(name)}" if owner else f"there is no {kind} {short_repr(name)}"
         close = get_close_matches(str(name), names, n=1)
         sentence += f"; did you mean {close[0]!r}?" if close else "."
         if names:
@@ -97,7 +97,7 @@ class NotInstalled(RopewalkError, ImportError):
     """A package that is missing, with the command that installs it."""
 
 
-def shown(got: object) -> str:
+def short_repr(got: object) -> str:
     """A value as Python writes it, cut where it is too long; its type where it cannot be written."""
     try:
         written = repr(got)
@@ -106,24 +106,24 @@ def shown(got: object) -> str:
     return written if len(written) <= LONGEST_VALUE else f"{written[:LONGEST_VALUE]} ..."
 
 
-def _joined(sentence: str, known: Iterable[str], remedy: str) -> str:
+def _join(sentence: str, known: Iterable[str], remedy: str) -> str:
     names = list(known)
     return "; ".join([sentence, *([f"known: {', '.join(names)}"] if names else []), *([remedy] if remedy else [])])
 
 
-def _restored(kind: type[Error], field: str, message: str) -> Error:
+def _restore(kind: type[Error], field: str, message: str) -> Error:
     error = kind.__new__(kind)
     error.args, error.field = (message,), field
     return error
 
 
 @contextmanager
-def about(what: str) -> Iterator[None]:
+def name_errors(what: str) -> Iterator[None]:
     """Errors raised in the block begin with this name: a task, a file, one item of several."""
     try:
         yield
     except RopewalkError as reason:
-        raise _restored(type(reason), reason.field, f"{what}: {reason}") from reason
+        raise _restore(type(reason), reason.field, f"{what}: {reason}") from reason
 
 
 def not_installed(missing: ModuleNotFoundError) -> NotInstalled:

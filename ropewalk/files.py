@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from ropewalk.errors import RopewalkError, Unreadable
 
-SHOWN = 60  # characters of a refused text that the error shows
+CHARACTERS_SHOWN = 60  # characters of a refused text that the error shows
 
 
 def holds(test: Callable[[], bool]) -> bool:
@@ -91,7 +91,7 @@ def read_json(text: str | bytes, field: str, rule: str = "JSON") -> Any:
     except RopewalkError:
         raise
     except (ValueError, RecursionError) as wrong:  # broken, not UTF-8, a number of thousands of digits; nested too deep
-        raise Unreadable(field, rule, text[:SHOWN], remedy=why(wrong)) from wrong
+        raise Unreadable(field, rule, text[:CHARACTERS_SHOWN], remedy=why(wrong)) from wrong
 
 
 def read_record(path: Path, rule: str) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def json_lines(path: Path, field: str) -> Iterator[tuple[str, Any]]:
         try:
             read = json.loads(line)
         except (ValueError, RecursionError) as wrong:
-            raise Unreadable(where, "JSON", line[:SHOWN], remedy=why(wrong)) from wrong
+            raise Unreadable(where, "JSON", line[:CHARACTERS_SHOWN], remedy=why(wrong)) from wrong
         yield where, read
 
 

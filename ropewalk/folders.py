@@ -40,23 +40,23 @@ _HELD: set[Path] = set()  # the folders that this process keeps others out of
 Failures = tuple[type[Exception], ...]
 
 
-def full(wrong: BaseException | None) -> BaseException | None:
+def full_disk_error(wrong: BaseException | None) -> BaseException | None:
     """The error that says that a disk is full: this one or its cause; None where neither does."""
     if wrong is None:
         return None
     says = isinstance(wrong, OSError) and wrong.errno in FULL
-    return wrong if says or any(word in str(wrong) for word in WORDS) else full(wrong.__cause__)
+    return wrong if says or any(word in str(wrong) for word in WORDS) else full_disk_error(wrong.__cause__)
 
 
 @contextmanager
-def refusing_full(place: object, remedy: str) -> Iterator[None]:
+def refuse_full_disk(place: object, remedy: str) -> Iterator[None]:
     """Report a full disk in one line, whichever library met it."""
     try:
         yield
     except RopewalkError:
         raise
     except Exception as wrong:
-        reason = full(wrong)
+        reason = full_disk_error(wrong)
         if reason is None:
             raise
         raise DoesNotFit("disk", f"large enough to write to {place}", why(reason), remedy=remedy) from wrong
@@ -81,7 +81,7 @@ def require_writable(directory: Path) -> None:
 
 def require_new(directory: Path) -> None:
     """Refuse to overwrite anything, and a place where nothing can be written."""
-    with _refusing(directory):
+    with _refuse_failures(directory):
         taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     if taken:
         raise InvalidValue("directory", "new or empty", str(directory), remedy="choose another, or remove it first")
@@ -91,7 +91,7 @@ def require_new(directory: Path) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Write a file as a whole, or leave the old one unchanged."""
     _require_a_name(path)
-    with replacing(path.parent) as place:
+    with replace_files(path.parent) as place:
         write_text(place / path.name, text)
 
 
@@ -101,9 +101,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def replacing(folder: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
+def replace_files(folder: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
     """A temporary folder whose files move into place when all are whole; until then nothing changes."""
-    with _refusing(folder, failures), _part_in(folder) as place:
+    with _refuse_failures(folder, failures), _part_in(folder) as place:
         yield place
         _open_to_others(place)
         _store(place)
@@ -113,10 +113,10 @@ def replacing(folder: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
 
 
 @contextmanager
-def appearing(directory: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
+def make_folder(directory: Path, failures: Failures = (OSError,)) -> Iterator[Path]:
     """A temporary folder that becomes `directory` on success and is removed on failure."""
     require_new(directory)
-    with _refusing(directory, failures), _part_in(directory.parent) as place:
+    with _refuse_failures(directory, failures), _part_in(directory.parent) as place:
         yield place
         _open_to_others(place)
         _store(place)
@@ -127,7 +127,7 @@ def appearing(directory: Path, failures: Failures = (OSError,)) -> Iterator[Path
 
 
 @contextmanager
-def _refusing(place: Path, failures: Failures = (OSError,)) -> Iterator[None]:
+def _refuse_failures(place: Path, failures: Failures = (OSError,)) -> Iterator[None]:
     """Report failures to write in one line."""
     _require_a_name(place)
     try:
@@ -154,7 +154,7 @@ def _part_in(parent: Path) -> Iterator[Path]:
     """A new temporary folder, removed afterwards; what killed writers left here is removed first."""
     parent.mkdir(parents=True, exist_ok=True)
     _remove_the_abandoned(parent)
-    place, lock = _claimed(parent)
+    place, lock = _claim(parent)
     try:
         yield place
     finally:
@@ -163,13 +163,13 @@ def _part_in(parent: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-def _claimed(parent: Path) -> tuple[Path, int | None]:
+def _claim(parent: Path) -> tuple[Path, int | None]:
     """A new folder with its lock, or without one where the file system has no locks."""
     while True:
         place = parent / LEFT.format(machine=_machine(), mark=secrets.token_hex(6))
         place.mkdir()
         try:
-            lock = locked(place)
+            lock = lock_folder(place)
         except (BlockingIOError, FileNotFoundError):  # another writer thought it abandoned before it was locked
             continue
         if lock is None or place.exists():
@@ -181,13 +181,13 @@ def _remove_the_abandoned(parent: Path) -> None:
     """Remove what dead writers of this machine left; a locked folder belongs to a live one."""
     for left in parent.glob(LEFT.format(machine=_machine(), mark="*")):
         with suppress(OSError):
-            lock = locked(left)
+            lock = lock_folder(left)
             if lock is not None:
                 shutil.rmtree(left, ignore_errors=True)
                 os.close(lock)
 
 
-def locked(place: Path) -> int | None:
+def lock_folder(place: Path) -> int | None:
     """A lock that ends with this process; None without lock support; BlockingIOError where another process has it."""
     if fcntl is None:
         return None
@@ -203,12 +203,12 @@ def locked(place: Path) -> int | None:
 
 
 @contextmanager
-def held(folder: Path, sentence: str, remedy: str) -> Iterator[None]:
+def keep_out_others(folder: Path, sentence: str, remedy: str) -> Iterator[None]:
     """Keep other processes out of a folder, which is made if need be; refused where another one has it.
 
     Blocks within each other may hold the same folder. One that was made and is still empty is removed after the block.
     """
-    with _refusing(folder):
+    with _refuse_failures(folder):
         made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         place = folder.resolve()
@@ -216,7 +216,7 @@ def held(folder: Path, sentence: str, remedy: str) -> Iterator[None]:
         yield
         return
     try:
-        lock = locked(place)
+        lock = lock_folder(place)
     except BlockingIOError:
         raise Conflict.because("folder", sentence, remedy=remedy) from None
     _HELD.add(place)
@@ -251,17 +251,17 @@ def _store(place: Path) -> None:
         if path.is_dir():
             _store_names(path)
         else:
-            _synced(path, os.O_RDONLY if fcntl else os.O_RDWR)  # Windows flushes what may be written only
+            _sync(path, os.O_RDONLY if fcntl else os.O_RDWR)  # Windows flushes what may be written only
     _store_names(place)
 
 
 def _store_names(folder: Path) -> None:
     """Have the names in a folder on the disk, where the system can do that for folders."""
     with suppress(OSError):
-        _synced(folder, os.O_RDONLY)
+        _sync(folder, os.O_RDONLY)
 
 
-def _synced(path: Path, how: int) -> None:
+def _sync(path: Path, how: int) -> None:
     opened = os.open(path, how)
     try:
         os.fsync(opened)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ropewalk.measure.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed_mean
 
 from tools.generated_part import with_part
 from tools.markdown_table import table_of
@@ -38,7 +38,7 @@ def row(length: str, corpus: str, lines: dict[str, Any], projects: list[str]) ->
     """One length and corpus; intervals are over projects, or over books, since texts of one are alike."""
     mine = lines[OURS]["losses"]
     gaps = [
-        crossed([[a - b for a, b in zip(mine, lines[rival]["losses"], strict=True)]], groups=projects)
+        crossed_mean([[a - b for a, b in zip(mine, lines[rival]["losses"], strict=True)]], groups=projects)
         for rival in RIVALS
     ]
     cells = [f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]" for gap in gaps]

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.measure.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
 from studies.claims import ARTICLE_2, NATS, POINTS, Claim, JudgedClaim, Unit, judge
 from studies.records import read, write
@@ -153,7 +153,7 @@ def measured() -> Mapping[str, Any]:
     """Every writer: figures of every text, each for the parts of its pieces."""
     from ropewalk import load
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
-    from ropewalk.measure.compare.installed import made_here
+    from ropewalk.measure.compare.installed import provenance
     from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 
@@ -162,7 +162,7 @@ def measured() -> Mapping[str, Any]:
     texts, projects = subject.passages(TEXTS), subject.projects(TEXTS)
     with torch.no_grad():
         figures = figures_of(model, texts, elsewhere(projects))
-    return {"made": made_here(), "projects": projects, **figures}
+    return {"made": provenance(), "projects": projects, **figures}
 
 
 def figures_of(model: PreTrainedModel, texts: Sequence[Tensor], others: Sequence[int]) -> Mapping[str, Any]:
@@ -214,7 +214,7 @@ def _verdict(claim: Claim, kept: Mapping[str, Any]) -> JudgedClaim:
 def _sum(terms: Sequence[Figure], kept: Mapping[str, Any], part: int | None = None) -> Estimate:
     """Over texts; of whole pieces, if no part is named."""
     rows = [[term.weight * _of(term.kind, parts, part) for parts in kept[term.kind][term.writer]] for term in terms]
-    return crossed([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=kept["projects"])
+    return crossed_mean([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=kept["projects"])
 
 
 def _of(kind: str, parts: Sequence[float], part: int | None) -> float:

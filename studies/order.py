@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.measure.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
 from studies.claims import ARTICLE_3, NATS, Claim, JudgedClaim, judge
 from studies.records import read, write
@@ -93,7 +93,7 @@ def measured() -> Mapping[str, Any]:
     from ropewalk import extended, load
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.measure.compare.installed import made_here
+    from ropewalk.measure.compare.installed import provenance
     from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 
@@ -107,7 +107,7 @@ def measured() -> Mapping[str, Any]:
                 str(behind): [round(increase(model, ids, behind), 5) for ids in subject.passages(TEXTS)]
                 for behind in BEHIND
             }
-    return {"made": made_here(), "projects": subject.projects(TEXTS), INCREASES: increases}
+    return {"made": provenance(), "projects": subject.projects(TEXTS), INCREASES: increases}
 
 
 def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
@@ -131,7 +131,7 @@ def _verdict(claim: Claim, figures: Figures, projects: Sequence[str]) -> JudgedC
 
 def _sum(terms: Sequence[Increase], figures: Figures, projects: Sequence[str]) -> Estimate:
     rows = [[term.weight * figure for figure in figures[term.line][str(term.behind)]] for term in terms]
-    return crossed([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=projects)
+    return crossed_mean([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=projects)
 
 
 def main() -> None:

@@ -92,7 +92,7 @@ def measured() -> Mapping[str, Any]:
     from ropewalk import load
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.measure.compare.installed import made_here
+    from ropewalk.measure.compare.installed import provenance
     from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 
@@ -106,7 +106,7 @@ def measured() -> Mapping[str, Any]:
 
     search = part(0, SEARCHED_ON, GRID)
     final = part(1, JUDGED_ON, dict.fromkeys((BY_HAND, *found_in(search[LOSSES]))))
-    return {"made": made_here(), SEARCH: search, FINAL: final}
+    return {"made": provenance(), SEARCH: search, FINAL: final}
 
 
 def claims_of(search: Mapping[str, Any]) -> tuple[Claim, ...]:

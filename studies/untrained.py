@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.measure.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
 from studies.claims import ARTICLE_1, ARTICLE_3, ARTICLE_5, NATS, Claim, JudgedClaim, Unit, judge
 from studies.records import command_of, read, write
@@ -134,7 +134,7 @@ class Readings:
         """A sum of figures, with its interval over projects."""
         rows = [[term.weight * figure for figure in self._of[term.line, term.times, term.what]] for term in terms]
         of_texts = [math.fsum(of_text) for of_text in zip(*rows, strict=True)]
-        return crossed([of_texts], groups=self._projects[: len(of_texts)], least=least)
+        return crossed_mean([of_texts], groups=self._projects[: len(of_texts)], least=least)
 
     def curve(self, line: str, what: str) -> list[tuple[float, Estimate]]:
         """By length of the text."""

@@ -13,7 +13,9 @@ from ropewalk.measure.api import progress
 import nightly
 from browser import browser
 
-progress.SOON = progress.INTERVAL  # a busy machine loads small models in more than two seconds, and says so
+progress.FIRST_LINE_SECONDS = (
+    progress.INTERVAL
+)  # a busy machine loads small models in more than two seconds, and says so
 torch.set_num_threads(1)
 with suppress(ImportError):  # a lent GPU has what it has
     from hypothesis import settings

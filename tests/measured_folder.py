@@ -2,7 +2,7 @@
 
 import pytest
 
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
 
@@ -12,7 +12,7 @@ TRAINED = 32
 @pytest.fixture(scope="session")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("measured")
-    model = fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=TRAINED))
+    model = new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=TRAINED))
     for name, value in model.named_parameters():
         if "proj" in name:
             value.data *= 10  # attention that matters

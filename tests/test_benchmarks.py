@@ -190,14 +190,14 @@ def test_errors_that_leave_no_usable_device_are_told_from_others(gpu):
 def test_an_older_torch_compiles_flex_attention_with_the_same_limits(gpu, monkeypatch):
     flex = importlib.import_module("ropewalk.attention.backends.flex")
     config = importlib.import_module("torch._dynamo").config
-    monkeypatch.setattr(flex, "compiled", flex.compiled)
+    monkeypatch.setattr(flex, "compile_call", flex.compile_call)
     for name in ("recompile_limit", "fail_on_recompile_limit_hit"):
         monkeypatch.setattr(config, name, getattr(config, name))
     monkeypatch.setattr(
         torch, "compile", lambda model=None, *, fullgraph=False, dynamic=None: (model, fullgraph, dynamic)
     )
     gpu("older_torch").adapt()
-    assert flex.compiled() == (flex.never_uncompiled, True, True)
+    assert flex.compile_call() == (flex.require_compiling, True, True)
     assert config.recompile_limit == flex.KINDS
     assert config.fail_on_recompile_limit_hit
 

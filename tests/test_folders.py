@@ -12,7 +12,7 @@ import pytest
 from full_disk import room
 
 from ropewalk import Conflict, InvalidValue
-from ropewalk.folders import appearing, held, replacing, require_new, require_writable, write_whole
+from ropewalk.folders import keep_out_others, make_folder, replace_files, require_new, require_writable, write_whole
 
 
 def names(folder):
@@ -20,7 +20,7 @@ def names(folder):
 
 
 def test_a_folder_appears_when_all_is_written(tmp_path):
-    with appearing(tmp_path / "deep" / "new") as place:
+    with make_folder(tmp_path / "deep" / "new") as place:
         (place / "file").write_text("whole")
         assert not (tmp_path / "deep" / "new").exists()
     assert (tmp_path / "deep" / "new" / "file").read_text() == "whole"
@@ -32,10 +32,10 @@ def test_what_is_in_the_way_is_left_alone(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
     for name in ("file", "full"):
-        with pytest.raises(InvalidValue, match="new or empty"), appearing(tmp_path / name):
+        with pytest.raises(InvalidValue, match="new or empty"), make_folder(tmp_path / name):
             pass
     (tmp_path / "empty").mkdir()
-    with appearing(tmp_path / "empty") as place:
+    with make_folder(tmp_path / "empty") as place:
         (place / "file").touch()
     assert (tmp_path / "empty" / "file").exists()
 
@@ -52,7 +52,7 @@ def test_a_file_is_whole_or_as_it_was(tmp_path):
 
 def test_files_that_belong_together_come_together(tmp_path):
     def both(first, second):
-        with replacing(tmp_path) as place:
+        with replace_files(tmp_path) as place:
             (place / "a").write_text(first)
             (place / "b").write_text(second)
 
@@ -91,9 +91,9 @@ def test_what_moves_is_on_the_disk_before_and_its_name_after(tmp_path, order):
         for name in ("a", "inner/b"):
             (place / name).write_text(name)
 
-    with replacing(tmp_path / "some") as place:
+    with replace_files(tmp_path / "some") as place:
         write(place)
-    with appearing(tmp_path / "new") as place:
+    with make_folder(tmp_path / "new") as place:
         write(place)
     for folder, moved, parent in (("some", ("a", "inner"), "some"), ("new", ("",), "")):
         synced = [(tmp_path / folder / name).stat().st_ino for name in ("a", "inner", "inner/b")]
@@ -105,8 +105,8 @@ def test_what_moves_is_on_the_disk_before_and_its_name_after(tmp_path, order):
 HOLDING = """
 import sys
 from pathlib import Path
-from ropewalk.folders import held
-with held(Path(sys.argv[1]), "another one writes here", "wait"):
+from ropewalk.folders import keep_out_others
+with keep_out_others(Path(sys.argv[1]), "another one writes here", "wait"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -119,15 +119,15 @@ def test_a_folder_is_held_by_one_process_however_it_ends(tmp_path):
     )
     try:
         assert running.stdout.readline() == "held\n"
-        with pytest.raises(Conflict, match=f"{said}; wait"), held(place, said, "wait"):
+        with pytest.raises(Conflict, match=f"{said}; wait"), keep_out_others(place, said, "wait"):
             pass
     finally:
         running.kill()
         running.communicate()
-    with held(place, "", ""), held(place, "", ""):
+    with keep_out_others(place, "", ""), keep_out_others(place, "", ""):
         (place / "file").touch()
     assert names(place) == ["file"]
-    with held(tmp_path / "empty", "", ""):
+    with keep_out_others(tmp_path / "empty", "", ""):
         pass
     assert not (tmp_path / "empty").exists()
 
@@ -135,7 +135,7 @@ def test_a_folder_is_held_by_one_process_however_it_ends(tmp_path):
 WRITING = """
 import sys
 from pathlib import Path
-from ropewalk.folders import appearing, replacing
+from ropewalk.folders import make_folder, replace_files
 with {writer}(Path(sys.argv[1])) as place:
     (place / "half").write_text("half")
     print(place, flush=True)
@@ -157,22 +157,22 @@ def writing(writer, directory):
 
 def once_more(writer, parent):
     """Another who writes in the same place, and leaves nothing."""
-    if writer == "appearing":
-        with appearing(parent / "another"):
+    if writer == "make_folder":
+        with make_folder(parent / "another"):
             pass
         (parent / "another").rmdir()
-    elif writer == "replacing":
-        with replacing(parent):
+    elif writer == "replace_files":
+        with replace_files(parent):
             pass
     else:
         write_whole(parent / "another", "")
         (parent / "another").unlink()
 
 
-@pytest.mark.parametrize("after", ["appearing", "replacing", "write_whole"])
-@pytest.mark.parametrize("writer", ["appearing", "replacing"])
+@pytest.mark.parametrize("after", ["make_folder", "replace_files", "write_whole"])
+@pytest.mark.parametrize("writer", ["make_folder", "replace_files"])
 def test_what_a_killed_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_path, writer, after):
-    directory = tmp_path / "new" if writer == "appearing" else tmp_path
+    directory = tmp_path / "new" if writer == "make_folder" else tmp_path
     with writing(writer, directory) as (dead, left), writing(writer, directory) as (_, kept):
         assert left.parent == kept.parent == tmp_path
         once_more(after, tmp_path)
@@ -189,13 +189,13 @@ def test_what_a_killed_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_p
 def test_what_another_machine_writes_is_left_alone(tmp_path, monkeypatch, here):
     """Locks may hold on one machine only. Names of machines have 64 letters at most, and may differ in the last."""
     there = "h" * 63 + "y"
-    with writing("replacing", tmp_path) as (dead, left):
+    with writing("replace_files", tmp_path) as (dead, left):
         dead.kill()
         dead.wait()
         theirs = left.rename(tmp_path / f".ropewalk-{there}-{left.name.rpartition('-')[2]}")
         for machine, remains in ((here, True), (there, False)):
             monkeypatch.setattr(socket, "gethostname", lambda machine=machine: machine)
-            once_more("replacing", tmp_path)
+            once_more("replace_files", tmp_path)
             assert theirs.exists() is remains
 
 
@@ -206,7 +206,7 @@ def test_others_may_read_what_the_umask_lets_them(tmp_path, umask, expected):
     """Whoever made the file: some libraries make theirs for the owner alone."""
     before = os.umask(umask)
     try:
-        with appearing(tmp_path / "new") as place:
+        with make_folder(tmp_path / "new") as place:
             (place / "inner").mkdir()
             for name in ("file", "inner/file"):
                 os.close(os.open(place / name, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -233,7 +233,7 @@ def test_names_that_no_file_can_have(tmp_path, name, write):
 
 
 def once(place):
-    with appearing(place) as new:
+    with make_folder(place) as new:
         (new / "file").touch()
 
 
@@ -244,7 +244,7 @@ def test_text_with_bytes_that_are_none(tmp_path):
 
 
 def broken_off(directory, failure):
-    with appearing(directory) as place:
+    with make_folder(directory) as place:
         (place / "file").touch()
         raise failure
 

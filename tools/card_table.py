@@ -14,7 +14,7 @@ from typing import Any
 
 from markdown_table import table_of
 
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, crossed, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, crossed_mean, share
 from ropewalk.measure.report.titles import of_projects
 
 PLACE = Path(__file__).resolve().parents[1] / "studies" / "results" / "card" / "card.json"
@@ -56,7 +56,7 @@ def puzzles_solved() -> str:
 def _row(words: str, study: Figures) -> list[str]:
     projects = study["projects"]
     means = [
-        crossed([study["samples"][name]], groups=projects, least=least, most=most)
+        crossed_mean([study["samples"][name]], groups=projects, least=least, most=most)
         for name, (least, most) in COLUMNS.items()
     ]
     return [words, f"{len(projects)}{of_projects(projects)}", *map(_interval, means)]

@@ -35,12 +35,12 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import read_line
 from ropewalk.files import finite_json
 from ropewalk.hf.load_options import LoadOptions
-from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
 from ropewalk.measure.api.loading import open_model
 from ropewalk.measure.compare.cells import Cell, cells
 from ropewalk.measure.compare.compare import Comparison, compare
 from ropewalk.measure.compare.leaderboard import TimeIsUp
-from ropewalk.measure.compare.runner import Finished, Measuring, here, result_of
+from ropewalk.measure.compare.runner import Finished, Measuring, measure_here, result_of
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.report.comparison import as_json
@@ -99,7 +99,7 @@ def measured(
 
     with ExitStack() as stack:
         subject = subject_of(place, stack)
-        measuring = in_processes(processes) if processes > 1 else here
+        measuring = in_processes(processes) if processes > 1 else measure_here
         with suppress(TimeIsUp):
             compare(subject, lines, lengths, store, tasks=tasks, measuring=measuring, progress=progress)
         complete = [line for line in lines if _is_complete(subject, line, lengths, tasks, store)]
@@ -109,7 +109,7 @@ def measured(
 
 def _is_complete(subject: Subject, line: str, lengths: Sequence[int], tasks: Sequence[Task], store: Store) -> bool:
     """Whether the store has all of a line, and of the base model."""
-    extension = parsed_for(subject.model.config.get_text_config(), read_line(line), lengths[-1], subject.facts)
+    extension = parse_for_config(subject.model.config.get_text_config(), read_line(line), lengths[-1], subject.facts)
     done = store.keys()
     every = cells([Extension(), extension], tasks, lengths, subject.facts.trained_len)
     return all(cell.key(subject.marks_at(cell.sample)) in done for cell in every)

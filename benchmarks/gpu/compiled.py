@@ -33,5 +33,5 @@ def measured(job: Job, place: Place, left: float) -> list[Row]:
     """FlexAttention beside the others. A dry run calls what would be compiled."""
     if not place.dry:
         return attention.measured(job, place, left, (flex.FLEX,))
-    with patch.object(flex, "compiled", lambda: flex.call):
+    with patch.object(flex, "compile_call", lambda: flex.call):
         return attention.measured(job, place, left, (flex.FLEX,))

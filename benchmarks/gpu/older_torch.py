@@ -18,7 +18,7 @@ from ropewalk.attention.backends import flex
 def adapt() -> None:
     """Compile FlexAttention with the same limits by this torch's means; nothing where torch is new enough."""
     if "recompile_limit" not in inspect.signature(torch.compile).parameters:
-        flex.compiled = cache(_compiled)
+        flex.compile_call = cache(_compiled)
 
 
 def _compiled() -> Any:
@@ -26,7 +26,7 @@ def _compiled() -> Any:
 
     torch._dynamo.config.recompile_limit = flex.KINDS
     torch._dynamo.config.fail_on_recompile_limit_hit = True
-    return torch.compile(flex.never_uncompiled, dynamic=True, fullgraph=True)
+    return torch.compile(flex.require_compiling, dynamic=True, fullgraph=True)
 
 
 def pytest_configure() -> None:

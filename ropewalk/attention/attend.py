@@ -14,7 +14,7 @@ from torch import Tensor
 from ropewalk.attention.dispatch import attend_sequences, explain_sequences, zeros_of
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.layout.sequences import SequenceGroup, merge_batch, sequence_groups, split_batch, split_mask
-from ropewalk.attention.layout.shared import once
+from ropewalk.attention.layout.shared import compute_once
 from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import (
@@ -64,7 +64,7 @@ def attend(
     """
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
     tokens = _Tokens(positions_bj, documents_bj, pair_positions_bjp, last_seen_bj)
-    terms, groups = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
+    terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
     query_slots = [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
     queries = split_batch(q_bhid, groups, query_slots)
     keys, values = (split_batch(x, groups, [group.slots for group in groups]) for x in (k_bgjd, v_bgjd))
@@ -102,7 +102,7 @@ def explain(
     """
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
     tokens = _Tokens(positions_bj, documents_bj, pair_positions_bjp, last_seen_bj)
-    terms, groups = _prepared(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
+    terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
     lines, query_slots = [], [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
     for group, mask in zip(groups, split_mask(model_mask_bhij, groups, query_slots), strict=True):
         keys = _for_every_span(k_bgjd, v_bgjd, group, terms)
@@ -131,7 +131,7 @@ class _Tokens(NamedTuple):
         return self.pair_positions_bjp is not None or self.last_seen_bj is not None
 
 
-def _prepared(
+def _prepare(
     q_bhid: Tensor,
     k_bgjd: Tensor,
     v_bgjd: Tensor,
@@ -156,4 +156,4 @@ def _prepared(
     if tokens.of_images or not isinstance(terms.extension.numbering, Sequential):
         return terms, groups()
     spec = (queries, k_bgjd.shape, tokens.positions_bj is None, tokens.documents_bj is None)
-    return terms, once("sequence groups", spec, tuple(x for x in tokens if x is not None), groups)
+    return terms, compute_once("sequence groups", spec, tuple(x for x in tokens if x is not None), groups)

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ropewalk.attention.backends.choose import choose
 from ropewalk.attention.layout.segments import Segment, SpanKeys, segments_of, stages
-from ropewalk.attention.layout.shared import SharedLayout, once, sharing
+from ropewalk.attention.layout.shared import SharedLayout, compute_once, share_results
 from ropewalk.attention.problem import AttentionInputs, LayerTerms, Problem
 
 MOST_TABLES = 8  # tables: each has its own copy of the keys
@@ -31,10 +31,10 @@ def attend_sequences(
         return _attend_rows(q_bhid, i, keys, terms, mask_bhij)
     queries = torch.split(q_bhid, [rows.stop - rows.start for rows in rows_of_tables], 2)
     pairs = zip(queries, rows_of_tables, strict=True)
-    return torch.cat([_attend_stage(q, i[rows], keys, terms, of_rows(mask_bhij, rows)) for q, rows in pairs], 2)
+    return torch.cat([_attend_stage(q, i[rows], keys, terms, mask_of_rows(mask_bhij, rows)) for q, rows in pairs], 2)
 
 
-def of_rows(mask_bhij: Tensor | None, rows: slice) -> Tensor | None:
+def mask_of_rows(mask_bhij: Tensor | None, rows: slice) -> Tensor | None:
     """The rows of a mask, where there is one."""
     return None if mask_bhij is None else mask_bhij[:, :, rows]
 
@@ -47,7 +47,7 @@ def _attend_stage(
     visible = keys_up_to(keys, i)
 
     def output() -> Tensor:
-        with sharing(SharedLayout()):
+        with share_results(SharedLayout()):
             return _attend_rows(q_bhid, i, visible, terms, mask_bhij)
 
     if not torch.is_grad_enabled():
@@ -92,7 +92,7 @@ def _attend_rows(
     problem = problem_of(q_bhid, i, keys, segments, terms, masked=mask_bhij is not None)
     choice = choose(problem)
     if choice.double:
-        q_bhid, keys = q_bhid.double(), _in_float64(keys)
+        q_bhid, keys = q_bhid.double(), _to_float64(keys)
     return choice.backend.run(AttentionInputs(problem, terms, q_bhid, i.to(q_bhid.device), keys, mask_bhij))
 
 
@@ -106,7 +106,9 @@ def _segments(i: Tensor, keys: Sequence[SpanKeys], terms: LayerTerms) -> list[Se
 
     of_images = tuple(x for x in (pairs, until) if x is not None)
     spec = (*terms[:2], pairs is None, until is None)
-    return once("segments", spec, (i, *numbers, *of_images), compute, len(i) if pairs is None else pairs.numel())
+    return compute_once(
+        "segments", spec, (i, *numbers, *of_images), compute, len(i) if pairs is None else pairs.numel()
+    )
 
 
 def problem_of(
@@ -136,7 +138,7 @@ def row_biases(i: Tensor, segments: Sequence[Segment], terms: LayerTerms) -> lis
     return shared if len(shared) == len(biases) else None
 
 
-def _in_float64(keys: Sequence[SpanKeys]) -> list[SpanKeys]:
+def _to_float64(keys: Sequence[SpanKeys]) -> list[SpanKeys]:
     """The same keys in float64. Spans that shared their keys still share them."""
     doubles = {id(span_keys.k_bgjd): span_keys.k_bgjd.double() for span_keys in keys}
     return [span_keys._replace(k_bgjd=doubles[id(span_keys.k_bgjd)]) for span_keys in keys]

@@ -17,7 +17,7 @@ from ropewalk.attention.layout.segments import Segment, SpanKeys
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, rotated_copies
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.inputs import in_force
+from ropewalk.extension.inputs import layer_extension
 from ropewalk.methods.biases.signature import Bias
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.methods.frequencies.signature import Frequencies
@@ -104,14 +104,14 @@ def layer_terms(
     """The terms of one layer, checked against the model and against the learned numbers."""
     facts, weights = extension.ground(facts), weights or {}
     shapes = tuple((name, tuple((key, x.shape) for key, x in group.items())) for name, group in weights.items())
-    return LayerTerms(_checked(extension, facts, layer, shapes), facts, weights)
+    return LayerTerms(_complete_extension(extension, facts, layer, shapes), facts, weights)
 
 
 @lru_cache(maxsize=256)
-def _checked(extension: Extension, facts: Facts, layer: int | None, shapes: Shapes) -> Extension:
+def _complete_extension(extension: Extension, facts: Facts, layer: int | None, shapes: Shapes) -> Extension:
     """The layer's extension with no slot empty. Worked out once, not by every layer in every call."""
     weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
-    of_layer = in_force(extension, facts, layer, weights)
+    of_layer = layer_extension(extension, facts, layer, weights)
     return replace(of_layer, frequencies=of_layer.theta, reach=of_layer.spans, positions=of_layer.numbering)
 
 

@@ -22,7 +22,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension.inputs import TYPES
 
 IGNORED = -100  # the target of a token that is not scored
-TOKENS, WORDS = 1024, 512  # of a block: the fastest of those tried on a CPU, in both precisions
+TOKENS_PER_BLOCK, WORDS_PER_BLOCK = 1024, 512  # of a block: the fastest of those tried on a CPU, in both precisions
 ON_GPU = (4096, 8192)  # where many small steps leave it idle: 128 MiB in float32
 
 
@@ -66,7 +66,7 @@ def token_scores(hidden: Tensor, head_vd: Tensor, targets: Tensor, bias_v: Tenso
     loss_n, hit_n = scratch.block.new_zeros(len(flat)), torch.zeros_like(target_n, dtype=torch.bool)
     with torch.autocast(hidden.device.type, enabled=False):
         for rows in _blocks(len(flat), scratch.tokens):
-            lse_n, target_logit_n, hit_n[rows] = _scored(
+            lse_n, target_logit_n, hit_n[rows] = _score_few(
                 flat[rows], head_vd, bias_v, target_n[rows], scratch, hits=True
             )
             loss_n[rows] = (lse_n - target_logit_n).where(target_n[rows] != IGNORED, 0)
@@ -82,7 +82,7 @@ class TokenLossFunction(torch.autograd.Function):
         scratch = LogitBlock(hidden_nd)
         lse_n, target_logit_n = scratch.block.new_zeros(2, len(hidden_nd))
         for rows in _blocks(len(hidden_nd), scratch.tokens):
-            lse_n[rows], target_logit_n[rows], _ = _scored(hidden_nd[rows], head_vd, bias_v, target_n[rows], scratch)
+            lse_n[rows], target_logit_n[rows], _ = _score_few(hidden_nd[rows], head_vd, bias_v, target_n[rows], scratch)
         ctx.save_for_backward(hidden_nd, head_vd, bias_v, target_n, lse_n)
         losses: Tensor = (lse_n - target_logit_n).where(target_n != IGNORED, 0)
         return losses
@@ -120,7 +120,7 @@ class LogitBlock:
     """The memory that every block of logits uses in turn."""
 
     def __init__(self, hidden_nd: Tensor) -> None:
-        self.tokens, self.words = (TOKENS, WORDS) if hidden_nd.device.type == "cpu" else ON_GPU
+        self.tokens, self.words = (TOKENS_PER_BLOCK, WORDS_PER_BLOCK) if hidden_nd.device.type == "cpu" else ON_GPU
         self.tokens = max(1, min(self.tokens, math.prod(hidden_nd.shape[:-1])))
         # A product soon leaves the range of float16.
         self.multiplied = torch.float32 if hidden_nd.dtype == torch.float16 else hidden_nd.dtype
@@ -140,7 +140,7 @@ class LogitBlock:
         return block if bias_v is None else block.add_(bias_v[words])
 
 
-def _scored(
+def _score_few(
     hidden_nd: Tensor,
     head_vd: Tensor,
     bias_v: Tensor | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from ropewalk.methods.docstrings import FACTORS, listed
+from ropewalk.methods.docstrings import FACTORS, list_folder
 from ropewalk.models import NAME
 
 CORPORA = ("stdlib", "python", "recent", "descriptions", "prose", "folder:", "hub:", "all:")
@@ -26,8 +26,8 @@ def extensions(incomplete: str) -> list[tuple[str, str]]:
 
 def _names() -> Iterator[tuple[str, str]]:
     """Every preset, and every method that no preset hides; with its slot where several slots have that name."""
-    presets = {name: page.idea for name, page in listed("presets")}
-    methods = [(slot, name, page.idea) for slot in FACTORS for name, page in listed(slot) if name not in presets]
+    presets = {name: page.idea for name, page in list_folder("presets")}
+    methods = [(slot, name, page.idea) for slot in FACTORS for name, page in list_folder(slot) if name not in presets]
     several = Counter(name for _, name, _ in methods)
     yield from presets.items()
     yield from ((name if several[name] == 1 else f"{slot}.{name}", idea) for slot, name, idea in methods)

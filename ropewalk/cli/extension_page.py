@@ -23,9 +23,9 @@ from ropewalk.methods.reach import Reach, effective_distances, furthest
 from ropewalk.methods.record import parameter_rows
 from ropewalk.methods.spec import Json, Spec, with_inner
 
-ROWS = 9  # of the table of rotations
+ROTATION_ROWS = 9  # of the table of rotations
 TIMES = 8  # default target, in trained lengths
-STEP = 4  # the table of distances has its powers
+DISTANCE_STEP = 4  # the table of distances has its powers
 
 
 class ShownExtension(NamedTuple):
@@ -174,7 +174,7 @@ def _rotations(console: Console, shown: ShownExtension) -> None:
     by = ", by effective distances" if _reached(shown) < shown.length else ""
     texts = f"trained on {shown.facts.trained_len:,} tokens, in a text of {shown.length:,}"
     table = Table("pair", "wavelength", "in training", "in the text", "slowed by")
-    step = max((len(pairs) - 1) // (ROWS - 1), 1)
+    step = max((len(pairs) - 1) // (ROTATION_ROWS - 1), 1)
     for row in [*pairs[:-1:step], pairs[-1]]:
         slowed = "not rotated" if math.isinf(row.slowed_by) else f"{row.slowed_by:,.2f}"
         table.add_row(str(row.pair), f"{row.wavelength:,.1f}", f"{row.turns_trained:,.2f}", f"{row.turns:,.2f}", slowed)
@@ -189,7 +189,7 @@ def _reaches(extension: Extension) -> list[Reach]:
 def _keys(shown: ShownExtension, reach: Reach) -> list[ReachedKey]:
     """A few keys of the last row, with their effective distances."""
     last = shown.length - 1
-    true = sorted({0, last, *(STEP**power for power in range(31) if STEP**power < shown.length)})
+    true = sorted({0, last, *(DISTANCE_STEP**power for power in range(31) if DISTANCE_STEP**power < shown.length)})
     row = torch.tensor([last])
     effective = effective_distances(reach, row, row - torch.tensor(true))[0].tolist()
     return [ReachedKey(reach.name, distance, counted) for distance, counted in zip(true, effective, strict=True)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.hf.probe.facts import corrected, lengths_of
+from ropewalk.hf.probe.facts import corrected_len, lengths_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import furthest
 
@@ -30,7 +30,7 @@ def limit_of(host: Any, to: int | None) -> LengthLimit:
     config, handle = host.config.get_text_config(), handle_of(host)
     extension = handle.extension if handle else Extension()
     try:
-        trained, original = lengths_of(config, corrected=handle.trained_len if handle else corrected(host))
+        trained, original = lengths_of(config, corrected=handle.trained_len if handle else corrected_len(host))
         facts = Facts(trained_len=trained, original_len=original, head_dim=2, layers=config.num_hidden_layers)
     except DoesNotFit:  # the trained length is unknown
         return LengthLimit(math.inf if to is None else to, "the length of --to")

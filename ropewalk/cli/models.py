@@ -16,7 +16,7 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
-from ropewalk.extension.notation import BARE, INSTEAD, length, read, unknown
+from ropewalk.extension.notation import BARE, INSTEAD, length, read, unknown_name
 from ropewalk.hf import load_options, loading
 from ropewalk.hf.load_options import AUTO, DTYPES, LoadOptions
 from ropewalk.hf.loading import require_device, silence_transformers
@@ -48,7 +48,7 @@ def known(value: list[str] | str | None) -> list[str] | str | None:
     for line in [value] if isinstance(value, str) else value:
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
             if "." not in term.name and term.name != INSTEAD and term.name not in bare:
-                raise unknown(term.name, [*names, INSTEAD])
+                raise unknown_name(term.name, [*names, INSTEAD])
     return value
 
 
@@ -159,7 +159,7 @@ def fitting(
     from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.extend import require_beyond
     from ropewalk.hf.checkpoint.fetch import fetch_config
-    from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+    from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
     from ropewalk.hf.probe.facts import lengths_of
 
     line = read_line(line)
@@ -168,4 +168,4 @@ def fitting(
     (known, original), length_asked = lengths_of(text, corrected=options.trained_len), target(to, field)
     require_beyond(field, length_asked, original if line.instead else known)
     reached = max(known, needed) if length_asked is None and needed else length_asked
-    return parsed_for(text, line, reached, trained_len=options.trained_len)
+    return parse_for_config(text, line, reached, trained_len=options.trained_len)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.errors import Unreadable, about
+from ropewalk.errors import Unreadable, name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.files import read_json
 from ropewalk.methods.facts import Facts
@@ -126,7 +126,7 @@ class ModelPlan:
         """The inverse of `to_json`. Unknown keys, and methods that this version does not know, are errors."""
         values = read_json(text, "plan") if isinstance(text, str) else text
         _require_keys("plan", values, ["ropewalk", "line", "target_len", "layers", "plans"])
-        with about(f"plan of ropewalk {values['ropewalk']}"):
+        with name_errors(f"plan of ropewalk {values['ropewalk']}"):
             target_len, layers, plans = values["target_len"], values["layers"], values["plans"]
             if isinstance(target_len, bool) or not isinstance(target_len, int) or target_len < 1:
                 raise Unreadable("target_len", "a whole number of tokens", target_len)

@@ -20,7 +20,7 @@ from ropewalk.methods.decoding import Decoding
 from ropewalk.methods.docstrings import page_of
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.methods.frequencies import Frequencies, RoPE
-from ropewalk.methods.frequencies.signature import layered, wrapped, wrapped_over
+from ropewalk.methods.frequencies.signature import rewrap, unwrap, wrap
 from ropewalk.methods.positions import Positions, Sequential
 from ropewalk.methods.reach import Causal, Reach, furthest
 from ropewalk.methods.scales import Scale
@@ -28,7 +28,7 @@ from ropewalk.methods.spec import Json, Spec, with_inner
 from ropewalk.methods.surgery import Surgery
 
 WORDS = {"frequencies": "schedules", "reach": "reaches", "positions": "numberings", "decoding": "decoding methods"}
-LONG = 8  # trained lengths: a text in which reaches show what they do
+LONG_FACTOR = 8  # trained lengths: a text in which reaches show what they do
 MOST_POSITIONS = 2**62  # what a position can be, under an unbounded stretch or of an absurd trained length
 
 Layers = tuple[tuple[int, "Extension"], ...]
@@ -62,8 +62,8 @@ class Extension:
 
     def __post_init__(self) -> None:
         for name, slot in SLOTS.items():
-            object.__setattr__(self, name, _checked(name, getattr(self, name), slot))
-        object.__setattr__(self, "layers", _checked_layers(self.layers))
+            object.__setattr__(self, name, _check_slot(name, getattr(self, name), slot))
+        object.__setattr__(self, "layers", _check_layers(self.layers))
         if not isinstance(self.instead, bool):
             raise InvalidValue(INSTEAD, "true or false", self.instead)
 
@@ -110,7 +110,7 @@ class Extension:
     def _overridden(self, override: Extension) -> Extension:
         stated = {name: value for name in PER_LAYER if (value := getattr(override, name))}
         if override.frequencies is not None:
-            stated["frequencies"] = wrapped_over(override.frequencies, self.frequencies)
+            stated["frequencies"] = rewrap(override.frequencies, self.frequencies)
         return replace(self, **{**stated, "layers": ()})
 
     def _by_layer(self, facts: Facts) -> dict[int, Extension]:
@@ -131,7 +131,7 @@ class Extension:
             for spec in specs:
                 spec.check_against(familiar if name == "reach" else facts)
         if self.biases:
-            row = torch.tensor([min(LONG * facts.trained_len, MOST_POSITIONS)])
+            row = torch.tensor([min(LONG_FACTOR * facts.trained_len, MOST_POSITIONS)])
             for bias in self.biases:
                 bias.check_reached(furthest(self.spans, int(row)), _sees_all(self.spans, row), facts)
 
@@ -164,10 +164,10 @@ class Extension:
             if slot.several:
                 merged[name] = mine + tuple(spec for spec in theirs if spec not in mine)
             elif name == "frequencies":
-                merged[name] = _together(mine, theirs)
+                merged[name] = _combine_schedules(mine, theirs)
             else:
                 merged[name] = _one_of(name, mine, theirs)
-        layers = _merged_layers(dict(self.overrides), dict(other.overrides))
+        layers = _merge_layers(dict(self.overrides), dict(other.overrides))
         return Extension(**merged, layers=layers, instead=self.instead or other.instead)
 
     def over(self, other: Extension) -> Extension:
@@ -176,7 +176,7 @@ class Extension:
         Frequencies replace the other's together with their temperature; `instead` removes both. A wrapper that is open
         goes around the other's schedule.
         """
-        core = layered(self.frequencies).core
+        core = unwrap(self.frequencies).core
         if core is not None or self.instead:
             scales = tuple(spec for spec in other.scales if not spec.of_frequencies)
             other = replace(other, scales=scales, frequencies=None if self.instead else other.frequencies)
@@ -187,7 +187,7 @@ class Extension:
                 restated = {spec.name for spec in mine}
                 merged[name] = tuple(spec for spec in theirs if spec.name not in restated) + mine
             elif name == "frequencies":
-                merged[name] = theirs if mine is None else wrapped_over(mine, theirs)
+                merged[name] = theirs if mine is None else rewrap(mine, theirs)
             else:
                 merged[name] = mine or theirs
         layers = dict(other.overrides)
@@ -225,15 +225,15 @@ class Extension:
         for name, specs in shown.items():
             for part in (part for spec in specs for part in with_inner(spec)):
                 page = page_of(part)
-                lines += [f"{name}.{part}", *_indented(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
+                lines += [f"{name}.{part}", *_indent(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
         if self.instead:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
         for key, override in self.overrides:
-            lines += [f"in layer {key}:", *_indented(self._overridden(override).describe()), ""]
+            lines += [f"in layer {key}:", *_indent(self._overridden(override).describe()), ""]
         return "\n".join(lines).rstrip()
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     return textwrap.indent(text, "    ").splitlines()
 
 
@@ -241,7 +241,7 @@ def _shapes(group: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(value.shape) for name, value in group.items()}
 
 
-def _checked(name: str, value: Any, slot: Slot) -> Any:
+def _check_slot(name: str, value: Any, slot: Slot) -> Any:
     """The content of a slot in its type, or a refusal."""
     if not slot.several:
         if value is not None and not isinstance(value, slot.family):
@@ -255,7 +255,7 @@ def _checked(name: str, value: Any, slot: Slot) -> Any:
     return tuple(value)
 
 
-def _checked_layers(layers: Any) -> Layers:
+def _check_layers(layers: Any) -> Layers:
     pairs = tuple(layers.items()) if isinstance(layers, Mapping) else layers
     if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise InvalidValue("layers", "a mapping from layers to extensions", layers)
@@ -291,17 +291,17 @@ def _one_of(name: str, mine: Any, theirs: Any) -> Any:
     return mine or theirs
 
 
-def _together(mine: Frequencies | None, theirs: Frequencies | None) -> Frequencies | None:
+def _combine_schedules(mine: Frequencies | None, theirs: Frequencies | None) -> Frequencies | None:
     """One schedule of two: the wrappers of both, the later around the earlier, around the schedule that one has."""
     if mine is None or theirs is None or mine == theirs:
         return mine or theirs
-    (core, wrappers), (other, more) = layered(mine), layered(theirs)
+    (core, wrappers), (other, more) = unwrap(mine), unwrap(theirs)
     for name in [wrapper.name for wrapper in wrappers if wrapper.name in {other.name for other in more}]:
         raise Conflict.because("frequencies", f"{mine} and {theirs} both have {name}", remedy=f"name {name} once")
-    return wrapped(_one_of("frequencies", core, other), wrappers + more)
+    return wrap(_one_of("frequencies", core, other), wrappers + more)
 
 
-def _merged_layers(mine: dict[int, Extension], theirs: dict[int, Extension]) -> dict[int, Extension]:
+def _merge_layers(mine: dict[int, Extension], theirs: dict[int, Extension]) -> dict[int, Extension]:
     both = [key for key in mine if key in theirs and mine[key] != theirs[key]]
     if both:
         raise Conflict.because("layers", f"both have layers {both}", remedy="keep one extension per layer")

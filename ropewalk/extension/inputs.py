@@ -21,7 +21,9 @@ PAD = -1  # the position of padding
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def in_force(extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None) -> Extension:
+def layer_extension(
+    extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None
+) -> Extension:
     """The layer's extension, checked against the model and, if passed, against the learned numbers."""
     local = extension.at_layer(layer, facts)
     local.check_against(facts)
@@ -194,7 +196,7 @@ def _require_ascending(numbers_j: Tensor, texts_j: Tensor) -> None:
             )
 
 
-def related(
+def related_pairs(
     numbers_bi: Tensor, numbers_bj: Tensor, documents_bj: Tensor | None, until_bi: Tensor | None = None
 ) -> Tensor:
     """Which pairs of query and key are in one text, without padding, and in order; or up to `until_bi`."""

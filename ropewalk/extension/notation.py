@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from ropewalk.errors import UnknownName, Unreadable, shown
+from ropewalk.errors import UnknownName, Unreadable, short_repr
 
 BARE = "bare"  # the name of the model without an extension, among lines
 INSTEAD = "instead"  # a term, and no method: frequencies replace the checkpoint's own schedule
 CONSTANTS = {"true": True, "false": False, "nothing": None}
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
-LONGEST_LINE, LONGEST_NUMBER, DEEPEST = 10_000, 30, 8
+LONGEST_NOTATION, LONGEST_NUMBER, DEEPEST = 10_000, 30, 8
 LENGTH = r"([+-]?\d+)([kKmM]?)"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 FILE = ".py"  # ends the name of a task that is a file
@@ -51,13 +51,13 @@ def read(text: str) -> list[Term]:
     _require_short(text, "extension", remedy="name a file of an extension, extension.json, instead")
     parts = _split(text, "+")
     if not all(part.strip() for part in parts):
-        extension = f"the extension {shown(text)}"
+        extension = f"the extension {short_repr(text)}"
         sentence = f"a part of {extension} is empty" if text.strip() else f"{extension} is empty"
         raise Unreadable.because("extension", sentence, remedy="write name:key=value,...+name...")
     return [_term(part) for part in parts]
 
 
-def unknown(name: str, known: Sequence[str]) -> UnknownName:
+def unknown_name(name: str, known: Sequence[str]) -> UnknownName:
     """The refusal of a name that no preset and no method has."""
     close = get_close_matches(name, known)
     if not close:
@@ -66,12 +66,12 @@ def unknown(name: str, known: Sequence[str]) -> UnknownName:
     return UnknownName.because("preset or method", sentence)
 
 
-def listed(text: str, field: str) -> list[Term]:
+def read_list(text: str, field: str) -> list[Term]:
     """The terms of a list."""
-    return [_term(term, field) for term in separated(text, field)]
+    return [_term(term, field) for term in split_list(text, field)]
 
 
-def separated(text: str, field: str) -> list[str]:
+def split_list(text: str, field: str) -> list[str]:
     """The lines of a list, `yarn:factor=4,low_turns=1,rerope+log_n`: a part with a key but no name continues a line."""
     _require_short(text, field)
     lines = list[list[str]]()
@@ -85,8 +85,8 @@ def separated(text: str, field: str) -> list[str]:
 
 
 def _require_short(text: str, field: str, remedy: str = "") -> None:
-    if len(text) > LONGEST_LINE:
-        raise Unreadable(field, f"a line of at most {LONGEST_LINE:,} characters", len(text), remedy=remedy)
+    if len(text) > LONGEST_NOTATION:
+        raise Unreadable(field, f"a line of at most {LONGEST_NOTATION:,} characters", len(text), remedy=remedy)
 
 
 def _term(text: str, field: str = "extension") -> Term:
@@ -101,7 +101,7 @@ def _term(text: str, field: str = "extension") -> Term:
         if not equals or not key.strip() or not content.strip():
             raise Unreadable(f"parameter of {name.strip()}", "written key=value", part)
         if key.strip() in values:
-            sentence = f"{name.strip()} has {key.strip()} twice in {shown(text)}"
+            sentence = f"{name.strip()} has {key.strip()} twice in {short_repr(text)}"
             raise Unreadable.because(f"{name.strip()}:{key.strip()}", sentence)
         values[key.strip()] = value(content.strip())
     return Term(name.strip(), values)

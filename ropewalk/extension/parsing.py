@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import presets
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.notation import INSTEAD, Term, read, unknown
+from ropewalk.extension.notation import INSTEAD, Term, read, unknown_name
 from ropewalk.extension.presets.lengths import require_whole
 from ropewalk.extension.slots import SLOTS, method
 from ropewalk.files import read_text
@@ -69,7 +69,7 @@ def read_line(text: str | Line) -> Line:
     if isinstance(text, Line):
         return text
     if isinstance(text, str) and text.endswith(".json"):
-        return Line(text, (), _stored(Path(text)))
+        return Line(text, (), _read_stored(Path(text)))
     terms = tuple(read(text))
     for term in terms:
         _require_known(term)
@@ -102,7 +102,7 @@ def parse_for(text: str | Line, facts: Facts, target_len: int | None) -> Extensi
     return read_line(text).build_for(facts, target_len)
 
 
-def _stored(file: Path) -> Extension:
+def _read_stored(file: Path) -> Extension:
     """What `to_json` or `ropewalk fit` wrote."""
     return Extension.from_json(read_text(file, "extension", "a line, or a file of an extension"))
 
@@ -181,7 +181,7 @@ def _slot_and_name(name: str) -> tuple[str, str]:
         raise UnknownName.because("name", f"{name} is the name of several methods", known=known)
     if not slots:
         methods = [f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods]
-        raise unknown(name, [*PRESETS, *methods, INSTEAD])
+        raise unknown_name(name, [*PRESETS, *methods, INSTEAD])
     return slots[0], name
 
 

@@ -29,7 +29,7 @@ def page_of(thing: object) -> Page:
     return _page(docstring)
 
 
-def listed(folder: str) -> Iterator[tuple[str, Page]]:
+def list_folder(folder: str) -> Iterator[tuple[str, Page]]:
     """Everything in a folder's ALL, with its page: read from the files, since importing them takes torch."""
     place = Path(__file__).parents[1] / HOMES.get(folder, f"methods/{folder}")
     init = ast.parse((place / "__init__.py").read_text("utf-8"))
@@ -54,7 +54,9 @@ def _function(module: ast.Module, name: str) -> ast.FunctionDef | None:
 
 def names() -> list[str]:
     """Every preset by its name, and every method by its slot and name, from the files."""
-    return [name for name, _ in listed("presets")] + [f"{slot}.{name}" for slot in FACTORS for name, _ in listed(slot)]
+    return [name for name, _ in list_folder("presets")] + [
+        f"{slot}.{name}" for slot in FACTORS for name, _ in list_folder(slot)
+    ]
 
 
 def _page(docstring: str | None) -> Page:

@@ -85,7 +85,7 @@ def parameter_rows(cls: type[Any]) -> list[ParameterRow]:
     return [
         ParameterRow(
             parameter.name,
-            "must be given" if parameter.default is dataclasses.MISSING else written(parameter.default),
+            "must be given" if parameter.default is dataclasses.MISSING else value_text(parameter.default),
             parameter.kind + (f", {parameter.rule.text}" if parameter.rule else ""),
             parameter.meaning,
         )
@@ -168,7 +168,7 @@ def arguments(function: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 _WRONG = object()
-LARGEST = 2**62  # beyond it a position overflows; NaN fails every comparison
+LARGEST_VALUE = 2**62  # beyond it a position overflows; NaN fails every comparison
 
 
 def _convert(hint: Any, value: Any) -> Any:
@@ -195,19 +195,19 @@ def _convert_items(hint: Any, value: Any) -> Any:
 
 def _convert_number(hint: type[int] | type[float], value: Any) -> Any:
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not -LARGEST <= value <= LARGEST:
+    if not real or not -LARGEST_VALUE <= value <= LARGEST_VALUE:
         return _WRONG
     if hint is int:
         return int(value) if isinstance(value, numbers.Integral) else _WRONG
     return float(value)
 
 
-def written(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as the one-line notation has it."""
     if isinstance(value, Checked):
         return f"({value})"
     if isinstance(value, tuple):
-        return f"[{','.join(map(written, value))}]"
+        return f"[{','.join(map(value_text, value))}]"
     if isinstance(value, float):
         return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
     return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

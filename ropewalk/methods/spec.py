@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters, written
+from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters, value_text
 
 Json = dict[str, Any]
 Weights = Mapping[str, Tensor]
@@ -35,7 +35,7 @@ class Spec(Checked):
     def __str__(self) -> str:
         """The one-line form: the name and every value that is not the default."""
         values = [
-            f"{parameter.name}={written(getattr(self, parameter.name))}"
+            f"{parameter.name}={value_text(getattr(self, parameter.name))}"
             for parameter in parameters(type(self))
             if getattr(self, parameter.name) != parameter.default
         ]

@@ -14,7 +14,7 @@ from ropewalk.engines.vllm.check import flags
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension.parsing import Line
 from ropewalk.hf.attach.handle import ATTENTION, Handle
-from ropewalk.hf.attach.modes import attached_all
+from ropewalk.hf.attach.modes import attach_layers
 from ropewalk.hf.checkpoint.closed_config import without_warning
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
@@ -65,7 +65,7 @@ def in_engines(line: Line, facts: Facts, length: int) -> InEngines | None:
 def _handle(llama: SmallLlama, line: Line, length: int) -> Handle:
     """The Llama as if it were under the line: rules of export read it, and nothing is put on the model."""
     extension = line.build_for(llama.facts[0], length)
-    layers = tuple(attached_all(llama.layers, llama.facts, extension))
+    layers = tuple(attach_layers(llama.layers, llama.facts, extension))
     return Handle(llama.model, extension, layers, False, ExitStack(), ATTENTION, target_len=length)
 
 

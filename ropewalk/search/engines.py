@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from ropewalk.engines.export.export import require_exportable
 from ropewalk.errors import RopewalkError
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.attach.modes import attached_all
+from ropewalk.hf.attach.modes import attach_layers
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
@@ -41,7 +41,7 @@ class DeployTarget:
     def require(self, goal: Goal, extension: Extension) -> None:
         """Refuse an extension that does not fit the model, or that the engine cannot load."""
         extension = self.trained_under.with_line(extension)
-        layers = attached_all(list(self.layers), list(self.facts), extension)
+        layers = attach_layers(list(self.layers), list(self.facts), extension)
         if goal.deployable != ANY:
             target = "transformers" if goal.deployable == STATIC else goal.deployable
             require_exportable(self.model, extension, layers, goal.facts, target, goal.target_len)

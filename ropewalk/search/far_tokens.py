@@ -25,12 +25,12 @@ from ropewalk.methods.record import AT_LEAST_ONE
 from ropewalk.methods.spec import Json
 
 Places = tuple[tuple[int, ...], ...]  # for each text, among its last tokens
-NEAR = 8  # the near context is one part of so many of the trained length
+NEAR_PART = 8  # the near context is one part of so many of the trained length
 
 
 def far_tokens(model: nn.Module, text: Tensor, trained_len: int, begin: Sequence[int] = ()) -> Tensor:
     """Which tokens of a text need far context, by the base model: [tokens - 1]."""
-    return key_tokens(model, text, near=max(1, trained_len // NEAR), far=trained_len, begin=begin)
+    return key_tokens(model, text, near=max(1, trained_len // NEAR_PART), far=trained_len, begin=begin)
 
 
 @dataclass(frozen=True, kw_only=True)

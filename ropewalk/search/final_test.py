@@ -140,11 +140,11 @@ def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) 
         damage=difference(on.short_losses(extension), on.short_losses(Extension()), groups=on.groups),
         slowdown=mine[-1].times(base),
         keys=None if on.goal.min_retrieval is None else on.keys(extension).numbers["right"],
-        by_length=_by_length(mine, theirs, on.groups) if on.goal.lengths else (),
+        by_length=_length_tests(mine, theirs, on.groups) if on.goal.lengths else (),
     )
 
 
-def _by_length(
+def _length_tests(
     mine: Sequence[ResultRow], theirs: Sequence[ResultRow], groups: Sequence[str] | None
 ) -> tuple[LengthTest, ...]:
     tests = []

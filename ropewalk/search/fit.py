@@ -28,13 +28,13 @@ from ropewalk.measure.report.tables import interval
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
 from ropewalk.search.final_test import FinalTest, FitResult
-from ropewalk.search.fitting import Fitting, in_folder
+from ropewalk.search.fitting import Fitting, storage_in
 from ropewalk.search.fitting_words import words
 from ropewalk.search.goal import LOADERS, OBJECTIVES, SEARCHED, Goal
 from ropewalk.search.pace import QUICK, USUAL, Pace, SearchPlan
 from ropewalk.search.planning import Planning
-from ropewalk.search.report import as_json, ranked, table, title, write_fit
-from ropewalk.search.studies import begun_with
+from ropewalk.search.report import as_json, ranked_tests, table, title, write_fit
+from ropewalk.search.studies import marks_of_study
 from ropewalk.search.trials import MeasuredTrial
 from ropewalk.search.workers import helped
 
@@ -72,7 +72,7 @@ class FittedExtension(MeasuredResult):
     @property
     def brief(self) -> PageTable:
         """The loss, and how far it is behind the answer's."""
-        rows = ((tested.line, f"{tested.loss.value:.3f}", interval(tested.behind)) for tested in ranked(self.fit))
+        rows = ((tested.line, f"{tested.loss.value:.3f}", interval(tested.behind)) for tested in ranked_tests(self.fit))
         return PageTable(("extension", "loss", "behind [95% CI]"), tuple(rows))
 
     @property
@@ -203,10 +203,10 @@ def fit(
             deadline=began + limit,
             budget=limit,
         )
-        return _answer(*_begun(request, host, shown), progress)
+        return _answer(*_begin(request, host, shown), progress)
 
 
-def _begun(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple[FitRequest, Fitting]:
+def _begin(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple[FitRequest, Fitting]:
     """The search with its plan, and the base model measured; what is refused is refused before the plan is shown."""
     shown(0, 0, "planning")
     planning = Planning(
@@ -217,7 +217,7 @@ def _begun(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple
         workers=request.workers,
         judge_on=request.judge_on,
         free_precision=is_free(request.model, host.model, request.options),
-        before=begun_with(request.storage or in_folder(request.folder), request.study),
+        before=marks_of_study(request.storage or storage_in(request.folder), request.study),
     )
     plan = planning.plan(**request.asked)
     request = replace(request, plan=plan, dtype=host.model.dtype)

@@ -14,14 +14,14 @@ from pathlib import Path
 import optuna
 import torch
 
-from ropewalk.errors import about
+from ropewalk.errors import name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.installed import made_here
+from ropewalk.measure.compare.installed import provenance
 from ropewalk.measure.compare.runner import device_name
 from ropewalk.measure.compare.store import Store
-from ropewalk.measure.material.measured_by import measured_by
+from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
 from ropewalk.search.engines import DeployTarget
 from ropewalk.search.final_test import EXTENDED, FitResult, OtherCorpus, final_test, lines, name_of, reserve
@@ -29,8 +29,8 @@ from ropewalk.search.goal import Goal
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposals import known_extensions
 from ropewalk.search.search_loop import OutOfTime, Watch, search, winner
-from ropewalk.search.studies import opened
-from ropewalk.search.trials import MeasuredTrial, tried
+from ropewalk.search.studies import open_study
+from ropewalk.search.trials import MeasuredTrial, finished_trials
 
 STUDY = "fit"
 BESIDE_ELSEWHERE = 3  # extensions that are tested on other text: the answer, the base model, the best hand-set one
@@ -40,11 +40,11 @@ IDLE = 1.3  # cost of threads that wait for each other
 Step = Callable[[str, int, int], None]  # called with what is done, its number, and how many there are
 
 
-def no_step(line: str, done: int, of: int) -> None:
+def ignore_step(line: str, done: int, of: int) -> None:
     """The default does nothing."""
 
 
-def in_folder(folder: Path) -> str:
+def storage_in(folder: Path) -> str:
     """The study's storage where none is named."""
     return f"sqlite:///{folder / 'study.sqlite'}"
 
@@ -71,14 +71,14 @@ class Fitting:
     def study(self) -> optuna.Study:
         """In a file of its folder where no storage is named."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        return opened(self.storage or in_folder(self.folder), self.name, self.goal, self.marks, self.takes)
+        return open_study(self.storage or storage_in(self.folder), self.name, self.goal, self.marks, self.takes)
 
     @cached_property
     def marks(self) -> dict[str, str]:
         """Hashes of the model, of the texts of both halves, and of what measures."""
         halves = {"fitted on": self.fitted_on, "judged on": self.judged_on}
         texts = {name: " ".join(half.subject.text_marks(half.count)) for name, half in halves.items()}
-        measuring = {f"measured by {name}": mark for name, mark in measured_by().items()}
+        measuring = {f"measured by {name}": mark for name, mark in code_marks().items()}
         timed = {} if self.goal.max_slowdown is None else {"device": device_name(self.subject)}
         return {**self.subject.marks, **texts, **measuring, **timed}
 
@@ -120,7 +120,7 @@ class Fitting:
         for texts in (self.fitted_on, self.judged_on):
             texts.require_tokens()
 
-    def begin(self, step: Step = no_step) -> None:
+    def begin(self, step: Step = ignore_step) -> None:
         """Measure what all workers need: the base model."""
         self.require_texts()
         read = itertools.count()
@@ -148,7 +148,7 @@ class Fitting:
     @cached_property
     def _others(self) -> int:
         """Texts of the other corpus; none where it has too few that are long enough."""
-        with about("judge_on"):
+        with name_errors("judge_on"):
             count = self.elsewhere.count(self.goal.judges) if self.elsewhere else 0
         return count if count >= FEWEST_ELSEWHERE else 0
 
@@ -159,14 +159,14 @@ class Fitting:
             return None
         shares = [count / self.goal.judges for _, count in self._to_judge().values()]
         shares += [self._others / self.goal.judges] * BESIDE_ELSEWHERE
-        slowdowns = [trial.figures.slowdown for trial in tried(self.study) if trial.figures]
+        slowdowns = [trial.figures.slowdown for trial in finished_trials(self.study) if trial.figures]
         known = [times for times in slowdowns if math.isfinite(times)]
         times = max(known, default=EXTENDED)  # of an extension; the slowest that the search has met
         return self.deadline - reserve(self.goal, self.bare_seconds, sum(shares), self.workers, times)
 
     def _to_judge(self) -> dict[str, tuple[Extension, int]]:
         """Hand-set extensions, the best first, with their number of test texts: a few where they fell behind."""
-        history, judges = tried(self.study), self.goal.judges
+        history, judges = finished_trials(self.study), self.goal.judges
         held = {trial.extension for trial in history if trial.figures}
         by_line = lines(self.goal, self.takes, history, self.most)
         return {line: (extension, judges if extension in held else self._few) for line, extension in by_line.items()}
@@ -202,9 +202,9 @@ class Fitting:
             texts.rows(extension)
             texts.short_losses(extension)
 
-    def judge(self, step: Step = no_step) -> FitResult:
+    def judge(self, step: Step = ignore_step) -> FitResult:
         """The answer, tested beside the base model and the hand-set extensions."""
-        history, chosen = tried(self.study), winner(self.study, self.goal)
+        history, chosen = finished_trials(self.study), winner(self.study, self.goal)
         beside = {BARE: (Extension(), self.goal.judges), **self._to_judge()}
         tested_beside = []
         for done, (line, (extension, count)) in enumerate(beside.items()):
@@ -218,7 +218,7 @@ class Fitting:
             beside=tuple(tested_beside),
             history=tuple(history),
             marks=self.marks,
-            made={**made_here("optuna"), "model": self.subject.name},
+            made={**provenance("optuna"), "model": self.subject.name},
             own=self.subject.own.extension,
             budget=self.budget,
             untried=len(set(lines(self.goal, self.takes, history).values()) - known_extensions(self.study)),
@@ -244,5 +244,5 @@ class Fitting:
         if self.stopped() or (parent is not None and not parent.is_alive()):
             raise KeyboardInterrupt  # the main process was interrupted, or has died
         over = self._until is not None and time.monotonic() > self._until
-        if over and any(trial.figures for trial in tried(self.study)):
+        if over and any(trial.figures for trial in finished_trials(self.study)):
             raise OutOfTime

@@ -19,8 +19,8 @@ def words(fit: FitResult) -> str:
         _broken(fit),
         f"On {winner.loss.of} texts that the search did not see, {goal.scored} have a loss of {winner.loss.value:.3f} "
         "nats.",
-        _over_the_rival(fit) if winner is fit.answer else _over_the_search(fit),
-        _on_other_text(fit),
+        _lead_over_rival(fit) if winner is fit.answer else _why_not_the_choice(fit),
+        _lead_on_other_text(fit),
         _out_of_budget(fit),
         f"The loss on short texts changes by {_signed(winner.damage)}, and {_time(winner)}.",
     ]
@@ -31,7 +31,7 @@ def _standing(fit: FitResult) -> str:
     if fit.written is not fit.answer:
         among = ", among those that keep to the goal" if _has_limits(fit) else ""
         return f"the best hand-set extension on the test texts{among}"
-    return f"the best of {_searched(fit)} on the fitting texts"
+    return f"the best of {_trial_count(fit)} on the fitting texts"
 
 
 def _has_limits(fit: FitResult) -> bool:
@@ -59,28 +59,28 @@ def excess(fit: FitResult, tested: FinalTest) -> str:
     )
 
 
-def _searched(fit: FitResult) -> str:
+def _trial_count(fit: FitResult) -> str:
     """The number of trials."""
-    return f"{len(fit.history) - _proposed(fit)} hand-set and {_proposed(fit)} proposed extensions"
+    return f"{len(fit.history) - _proposed_count(fit)} hand-set and {_proposed_count(fit)} proposed extensions"
 
 
-def _proposed(fit: FitResult) -> int:
+def _proposed_count(fit: FitResult) -> int:
     """How many trials are not set by hand."""
     return sum(not trial.seed for trial in fit.history)
 
 
-def _over_the_rival(fit: FitResult) -> str:
+def _lead_over_rival(fit: FitResult) -> str:
     rival = fit.rival
     if rival is None:
         return ""
     if rival.extension == fit.answer.extension:
-        outcome = "no proposed one is better on the fitting texts" if _proposed(fit) else "none was proposed"
+        outcome = "no proposed one is better on the fitting texts" if _proposed_count(fit) else "none was proposed"
         return f"It is a hand-set extension: {outcome}."
     lead = f"That is {_margin(rival.behind)} {rival.line}, the best hand-set extension on these texts"
-    return f"{lead}: {_certainty(rival)}.{_kept(fit, rival)}"
+    return f"{lead}: {_certainty(rival)}.{_margin_when_fitting(fit, rival)}"
 
 
-def _on_other_text(fit: FitResult) -> str:
+def _lead_on_other_text(fit: FitResult) -> str:
     """Whether the lead holds on text of another kind."""
     if fit.elsewhere is None:
         return f"It was not judged on {_kind(fit.not_elsewhere)}, {TOO_FEW}." if fit.not_elsewhere else ""
@@ -100,13 +100,13 @@ def _kind(corpus: str) -> str:
     return corpus.removeprefix("all:")
 
 
-def _over_the_search(fit: FitResult) -> str:
+def _why_not_the_choice(fit: FitResult) -> str:
     """Why the search's choice is not the one written."""
     if not fit.answer.has_loss:
         return f"The search's choice ({fit.answer.line}) has no finite loss there, and is not written."
     value, low, high, of = fit.written.behind
     less = _margin(Estimate(-value, -high, -low, of))
-    chosen = f"{fit.answer.line}, the best of {_searched(fit)} on the fitting texts"
+    chosen = f"{fit.answer.line}, the best of {_trial_count(fit)} on the fitting texts"
     over = f"That is {less} the search's choice ({chosen}): {_certainty(fit.written)}."
     if fit.answer.keeps_to(fit.goal):
         return over
@@ -119,7 +119,7 @@ def _out_of_budget(fit: FitResult) -> str:
         return ""
     if not fit.untried:
         spent = f"The search had no time to propose any (the budget is {fit.budget:.0f} s): take a longer --budget."
-        return "" if _proposed(fit) else spent
+        return "" if _proposed_count(fit) else spent
     lead = f"The search had no time for {fit.untried} more hand-set extensions (the budget is"
     return f"{lead} {fit.budget:.0f} s): a longer --budget covers all of them, and proposes others."
 
@@ -143,7 +143,7 @@ def _certainty(rival: FinalTest) -> str:
     return "the 95 % interval excludes 0"
 
 
-def _kept(fit: FitResult, rival: FinalTest) -> str:
+def _margin_when_fitting(fit: FitResult, rival: FinalTest) -> str:
     """Over-fitting: the same margin on the fitting texts."""
     rival_loss = next(
         (trial.figures.loss for trial in fit.history if trial.extension == rival.extension and trial.figures), None

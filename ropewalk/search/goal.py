@@ -13,7 +13,7 @@ from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIV
 from ropewalk.methods.spec import Json
 
 ANY, STATIC = "any", "static"
-ROUNDING = 1e-5  # nats per token: difference between two float32 computations of one number
+FIGURE_ATOL = 1e-5  # nats per token: difference between two float32 computations of one number
 SEVERAL = Rule("at least 2", lambda value: value >= 2)
 
 ALL, FAR = "all", "far"
@@ -116,7 +116,7 @@ class Goal(Checked):
         """By how much each condition is exceeded: above 0 it is broken, as it is by what is not known (NaN)."""
         excess: dict[str, float] = {}
         if self.max_damage is not None:
-            excess["max_damage"] = figures.damage - self.max_damage - ROUNDING
+            excess["max_damage"] = figures.damage - self.max_damage - FIGURE_ATOL
         if self.min_retrieval is not None:
             excess["min_retrieval"] = self.min_retrieval - (figures.retrieval or 0.0)
         if self.max_slowdown is not None:

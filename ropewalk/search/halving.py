@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ropewalk.measure.compare.halving import MAX_GAP
 from ropewalk.search.trials import HAND_SET
 
-KEPT = 3  # one trial in so many continues
+KEPT_ONE_IN = 3  # one trial in so many continues
 
 
 class Halving(BasePruner):
@@ -45,4 +45,4 @@ def falls_behind(loss: float, rivals: list[float], *, by_hand: bool) -> bool:
     rivals = [rival for rival in rivals if math.isfinite(rival)]  # NaN, below nothing, would protect all it leads
     if by_hand:
         return bool(rivals) and loss > min(rivals) + MAX_GAP
-    return sum(rival < loss for rival in rivals) >= max(1, (len(rivals) + 1) // KEPT)
+    return sum(rival < loss for rival in rivals) >= max(1, (len(rivals) + 1) // KEPT_ONE_IN)

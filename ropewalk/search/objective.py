@@ -19,7 +19,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.halving import rounds
-from ropewalk.measure.compare.runner import Finished, Progress, ResultRow, here, run
+from ropewalk.measure.compare.runner import Finished, Progress, ResultRow, measure_here, run
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side
 from ropewalk.measure.material.subject import Subject
@@ -29,7 +29,7 @@ from ropewalk.search.far_tokens import FarLoss, FarTokens, Places
 from ropewalk.search.goal import ALL, FAR, Goal, Measurements, last_of
 from ropewalk.search.gradients import MeasuredGradients
 
-KEYS = 5  # passkeys per text of the target length
+PASSKEYS_PER_TEXT = 5  # passkeys per text of the target length
 
 
 class Objective(Protocol):
@@ -144,10 +144,10 @@ class OnTexts:
 
     def keys(self, extension: Extension) -> ResultRow:
         """Passkeys in texts of the target length."""
-        return self._measured(extension, Passkey(samples=KEYS), self.goal.target_len)
+        return self._measured(extension, Passkey(samples=PASSKEYS_PER_TEXT), self.goal.target_len)
 
     def _measured(self, extension: Extension, task: Task, length: int) -> ResultRow:
-        options: dict[str, Any] = {"measuring": measuring, "progress": self.watch}
+        options: dict[str, Any] = {"measuring": measure_missing, "progress": self.watch}
         row = run(self.subject, [extension], [task], [length], self.store, **options)[0]
         if row.failed:
             raise DoesNotFit("memory", f"enough for texts of {length} tokens", row.failed, remedy="shorten --to")
@@ -167,7 +167,7 @@ def text_losses(rows: Sequence[ResultRow]) -> list[float]:
     return [fmean(losses) for losses in zip(*by_length, strict=True)]
 
 
-def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
+def measure_missing(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
     """Measure in several processes, except gradients: autograd does not survive a fork."""
     needs_gradients = any(isinstance(cell.task, MeasuredGradients) for cell in missing)
-    return here(subject, missing) if needs_gradients else side_by_side()(subject, missing)
+    return measure_here(subject, missing) if needs_gradients else side_by_side()(subject, missing)

@@ -18,10 +18,10 @@ from ropewalk.measure.compare.halving import rounds
 from ropewalk.measure.compare.plan import Cost
 from ropewalk.search.final_test import EXTENDED
 from ropewalk.search.fitting import BESIDE_ELSEWHERE
-from ropewalk.search.halving import KEPT
+from ropewalk.search.halving import KEPT_ONE_IN
 
 ALL_BY_HAND = 12  # hand-set extensions, about, where their number is not limited
-ENOUGH = 24  # extensions that a search should have time for
+ENOUGH_EXTENSIONS = 24  # extensions that a search should have time for
 
 
 class TextCounts(NamedTuple):
@@ -75,13 +75,13 @@ class SearchCost(NamedTuple):
         test = texts.judges * (text + short) * (1 + EXTENDED * (1 + by_hand / self.workers))
         test += BESIDE_ELSEWHERE * texts.judges * text * self.elsewhere
         counts = [0, *rounds(texts.samples)]
-        shares = [(after - before) / KEPT**rung for rung, (before, after) in enumerate(pairwise(counts))]
+        shares = [(after - before) / KEPT_ONE_IN**rung for rung, (before, after) in enumerate(pairwise(counts))]
         left = seconds - test - texts.samples * (text + short)  # the base model reads all
         extensions = self.workers * max(0.0, left) / (EXTENDED * text * sum(shares))
         return SearchPlan(target_len, texts, text, test, extensions)
 
 
-def planned(
+def plan_search(
     cost: SearchCost, pace: Pace, seconds: float, target_len: int | None, samples: int | None, judges: int | None
 ) -> SearchPlan:
     """What was asked for as it is, and of the rest the most that there is time for; the least where there is none."""
@@ -92,6 +92,6 @@ def planned(
         fewest = min(FAIR, pace.texts.judges) if target != targets[-1] else 1
         for texts in steps:
             plan = cost.plan(target, texts, seconds)
-            if plan.extensions >= ENOUGH and texts.judges >= fewest:
+            if plan.extensions >= ENOUGH_EXTENSIONS and texts.judges >= fewest:
                 return plan
     return cost.plan(targets[-1], steps[-1], seconds)

@@ -15,7 +15,7 @@ from ropewalk.hf.use.inspect import sizes
 from ropewalk.measure.api.loading import OpenedModel
 from ropewalk.measure.api.precision import calibrated_in_fastest, calibration_text, in_precision, size_in_words
 from ropewalk.measure.compare.plan import Cost
-from ropewalk.search.pace import Pace, SearchCost, SearchPlan, planned
+from ropewalk.search.pace import Pace, SearchCost, SearchPlan, plan_search
 
 SO_MANY = 1000  # extensions, of which nobody needs to know how many
 
@@ -43,7 +43,7 @@ class Planning:
         asked = {"target_len": target_len, "samples": samples, "judges": judges}
         begun = {name: int(self.before[name]) for name in asked if name in self.before}
         wanted = {name: value or begun.get(name) for name, value in asked.items()}
-        return planned(cost, self.pace, self.deadline - time.monotonic(), **wanted)
+        return plan_search(cost, self.pace, self.deadline - time.monotonic(), **wanted)
 
     def _calibrated(self, known: int) -> Cost:
         """The cost of the model here, in the precision that the search was begun in, or in the faster one."""

@@ -19,7 +19,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.search.goal import SCHEDULES, Goal
 from ropewalk.search.spaces import ALL, BY_NAME, FOR_LENGTHS, HandSet, Reaches, Space, WindowsBelow
 from ropewalk.search.spaces.signature import Values
-from ropewalk.search.trials import EXTENSION, SPACE, MeasuredTrial, ranked, tried
+from ropewalk.search.trials import EXTENSION, SPACE, MeasuredTrial, finished_trials, rank
 
 ATTEMPTS = 200  # to propose something new that fits
 
@@ -54,7 +54,7 @@ class Proposing(BaseSampler):
 
     def proposal(self, study: optuna.Study, number: int) -> tuple[Space, Values]:
         """First the hand-set extensions; then, drawn for this turn, one that is new and fits."""
-        past, known = tried(study), known_extensions(study, apart_from=number)
+        past, known = finished_trials(study), known_extensions(study, apart_from=number)
         for extension, (space, values) in self.seeds.items():
             if extension not in known:
                 return space, values
@@ -106,7 +106,7 @@ def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
 
 def next_space(spaces: Sequence[Space], goal: Goal, past: Sequence[MeasuredTrial], turn: int) -> Space:
     """Every other turn goes to the spaces that can improve on the best so far, the rest to all; both in rotation."""
-    leaders = ranked(past)[:1] if turn % 2 == 0 else []
+    leaders = rank(past)[:1] if turn % 2 == 0 else []
     bettering = [space for space in spaces if any(space.betters(goal, trial.extension) for trial in leaders)]
     circle = bettering or spaces
     return circle[turn // 2 % len(circle)]
@@ -122,16 +122,16 @@ def extension_of(space: Space, goal: Goal, values: Values) -> Extension | None:
 
 def trials_before(study: optuna.Study, number: int) -> list[FrozenTrial]:
     """All trials before this one, except interrupted ones."""
-    return [trial for trial in uninterrupted(study) if trial.number < number]
+    return [trial for trial in uninterrupted_trials(study) if trial.number < number]
 
 
 def known_extensions(study: optuna.Study, apart_from: int | None = None) -> set[Extension]:
     """What was tried, or what other workers are trying."""
-    others = (trial for trial in uninterrupted(study) if trial.number != apart_from)
+    others = (trial for trial in uninterrupted_trials(study) if trial.number != apart_from)
     return {Extension.from_json(trial.user_attrs[EXTENSION]) for trial in others if EXTENSION in trial.user_attrs}
 
 
-def uninterrupted(study: optuna.Study) -> list[FrozenTrial]:
+def uninterrupted_trials(study: optuna.Study) -> list[FrozenTrial]:
     """Every trial that was not interrupted."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
 

@@ -22,7 +22,7 @@ from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
 from ropewalk.measure.report.tables import brief, interval, short, times_as_long
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
-from ropewalk.methods.frequencies.signature import trained
+from ropewalk.methods.frequencies.signature import trained_theta
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting_words import words
 from ropewalk.search.spaces import HandSet
@@ -97,7 +97,7 @@ def table(fit: FitResult) -> PageTable:
     keys = fit.answer.keys is not None
     lengths = [f"loss at {short(at.length)}" for at in fit.answer.by_length]
     head = ("extension", "texts", "loss", "behind", *lengths, "short", "time", *(["passkeys"] * keys), "what it is")
-    return PageTable(head, tuple(_row(tested, fit) for tested in ranked(fit)), ends_in_words=True)
+    return PageTable(head, tuple(_row(tested, fit) for tested in ranked_tests(fit)), ends_in_words=True)
 
 
 def _row(tested: FinalTest, fit: FitResult) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def lead(fit: FitResult) -> ReportFigure:
             note=_note(tested, fit),
             broken=tested.behind.low > BREAK,
         )
-        for tested in ranked(fit)
+        for tested in ranked_tests(fit)
     ]
     where = "the mean loss over the lengths" if fit.goal.lengths else f"loss at {fit.goal.target_len:,} tokens"
     across = f"{where} minus that of the search's choice, nats per token"
@@ -140,7 +140,8 @@ def lead(fit: FitResult) -> ReportFigure:
     caption = "On the same texts, which the search did not see; bars are 95 % intervals. A triangle is off the scale."
     head = ("extension", "behind", "low", "high", "texts", "loss", "damage", "slowdown")
     numbers = [
-        (tested.line, *tested.behind, tested.loss.value, tested.damage.value, tested.slowdown) for tested in ranked(fit)
+        (tested.line, *tested.behind, tested.loss.value, tested.damage.value, tested.slowdown)
+        for tested in ranked_tests(fit)
     ]
     return ReportFigure("behind", question, caption, chart, head, tuple(numbers))
 
@@ -152,7 +153,7 @@ def _note(tested: FinalTest, fit: FitResult) -> str:
     return ", ".join(said) or f"{tested.loss.of} texts"
 
 
-def ranked(fit: FitResult) -> list[FinalTest]:
+def ranked_tests(fit: FitResult) -> list[FinalTest]:
     """The answer and all others that were tested, the lowest loss first."""
     others = [tested for tested in fit.beside if tested.extension != fit.answer.extension]
     return sorted([fit.answer, *others], key=lambda tested: (_rank(tested), tested is not fit.answer))
@@ -175,7 +176,9 @@ def front(fit: FitResult) -> ReportFigure:
     edge = pareto([(place.loss, place.damage) for place in places.values()])
     chart = _trials_chart(whole, x, y, edge, "no other is better in both")
     numbers = tuple(
-        (trial.number, space, *places[trial.number][:3]) for space, group in _by_space(whole).items() for trial in group
+        (trial.number, space, *places[trial.number][:3])
+        for space, group in _group_by_space(whole).items()
+        for trial in group
     )
     question = "What does a lower loss on long texts cost on short ones?"
     caption = f"One point for each trial, as large as its time; the line is the Pareto front. {CUT}"
@@ -197,7 +200,7 @@ def _trials_chart(
     A stair goes through the corners.
     """
     series = list[Series]()
-    for n, (space, group) in enumerate(_by_space(whole).items()):
+    for n, (space, group) in enumerate(_group_by_space(whole).items()):
         places, words, sizes = [], [], []
         for trial in group:
             loss, damage, slowdown, _ = trial.figures or (math.nan,) * 4
@@ -250,7 +253,7 @@ def stretches(fit: FitResult) -> list[ReportFigure]:
             table = static_table(tested.extension.at_layer(0, facts), tested.extension.ground(facts))
         except DoesNotFit:
             return []
-        times = torch.where(table > 0, trained(facts) / table, 1.0).tolist()  # 1 for pairs without rotation
+        times = torch.where(table > 0, trained_theta(facts) / table, 1.0).tolist()  # 1 for pairs without rotation
         lines.append(Series(tested.line, keys[tested.line], tuple(map(float, range(len(times)))), tuple(times)))
     chart = line_chart(lines, across="pair of dimensions, fast to slow", up="slowed by", tokens=False, kind="log")
     numbers = tuple(
@@ -262,7 +265,7 @@ def stretches(fit: FitResult) -> list[ReportFigure]:
     return [ReportFigure("stretches", question, caption, chart, head, numbers)]
 
 
-def _by_space(trials: Sequence[MeasuredTrial]) -> dict[str, list[MeasuredTrial]]:
+def _group_by_space(trials: Sequence[MeasuredTrial]) -> dict[str, list[MeasuredTrial]]:
     groups: dict[str, list[MeasuredTrial]] = {HandSet.name: []}
     for trial in trials:
         groups.setdefault(trial.space, []).append(trial)

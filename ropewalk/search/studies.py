@@ -19,25 +19,25 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
-from ropewalk.folders import refusing_full
+from ropewalk.folders import refuse_full_disk
 from ropewalk.search.goal import Goal
 from ropewalk.search.halving import Halving
 from ropewalk.search.proposals import Proposing, Takes, names_of, spaces_of
 from ropewalk.search.spaces import Space
-from ropewalk.search.spaces.signature import Values, unknown
-from ropewalk.search.trials import SPACE, tried
+from ropewalk.search.spaces.signature import Values, unknown_knob
+from ropewalk.search.trials import SPACE, finished_trials
 
 AGAIN = "make room and start again; the search resumes"
 MARKS, OWNER = "marks", "owner"
 
 
-def opened(
+def open_study(
     storage: str | BaseStorage | None, name: str, goal: Goal, marks: Mapping[str, str], takes: Takes
 ) -> optuna.Study:
     """The study of that name, new where there is none; in memory without storage."""
     sampler = Proposing(goal, takes)
     try:
-        with refusing_full(storage, AGAIN):
+        with refuse_full_disk(storage, AGAIN):
             study = optuna.create_study(
                 storage=storage, study_name=name, sampler=sampler, pruner=Halving(), load_if_exists=True
             )
@@ -52,7 +52,7 @@ def opened(
     return study
 
 
-def begun_with(storage: str, name: str) -> dict[str, str]:
+def marks_of_study(storage: str, name: str) -> dict[str, str]:
     """The marks of the study of that name; none where there is no such study."""
     file = storage.removeprefix("sqlite:///")
     if file != storage and not Path(file).exists():  # to look into it would make it
@@ -67,7 +67,7 @@ def begun_with(storage: str, name: str) -> dict[str, str]:
 def storing(storage: object) -> Iterator[None]:
     """Report a storage that fails during the search in one line; what was measured is kept."""
     try:
-        with refusing_full(storage, AGAIN):
+        with refuse_full_disk(storage, AGAIN):
             yield
     except (StorageInternalError, SQLAlchemyError) as wrong:
         summary = why(wrong.__cause__ or wrong)
@@ -76,7 +76,7 @@ def storing(storage: object) -> Iterator[None]:
 
 def _require_readable(study: optuna.Study) -> None:
     """Read all that a search will read, so that damage shows now and not hours later."""
-    history = tried(study)
+    history = finished_trials(study)
     if len(study.directions) != 1 or study.directions[0] != StudyDirection.MINIMIZE:
         raise Unreadable(f"study {study.study_name}", "one that minimises", study.directions)
     for trial in history:
@@ -102,12 +102,12 @@ def next_trial(study: optuna.Study, goal: Goal) -> tuple[Trial, Space, Values]:
     trial = study.ask()
     trial.set_user_attr(OWNER, _owner())
     spaces = spaces_of(goal)
-    space = spaces[_suggested(trial, SPACE, names_of(goal))]
+    space = spaces[_suggest(trial, SPACE, names_of(goal))]
     knobs = space.knobs(goal)
-    return trial, space, {name: _suggested(trial, f"{space.name}.{name}", knob) for name, knob in knobs.items()}
+    return trial, space, {name: _suggest(trial, f"{space.name}.{name}", knob) for name, knob in knobs.items()}
 
 
-def _suggested(trial: Trial, name: str, knob: BaseDistribution) -> Any:
+def _suggest(trial: Trial, name: str, knob: BaseDistribution) -> Any:
     match knob:
         case FloatDistribution():
             return trial.suggest_float(name, knob.low, knob.high, log=knob.log)
@@ -115,7 +115,7 @@ def _suggested(trial: Trial, name: str, knob: BaseDistribution) -> Any:
             return trial.suggest_int(name, knob.low, knob.high)
         case CategoricalDistribution():
             return trial.suggest_categorical(name, knob.choices)
-    raise unknown(knob)
+    raise unknown_knob(knob)
 
 
 def give_up(study: optuna.Study, trial: FrozenTrial) -> None:

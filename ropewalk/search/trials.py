@@ -40,7 +40,7 @@ class MeasuredTrial(NamedTuple):
         return self.figures is not None and self.broken == 0
 
 
-def tried(study: optuna.Study) -> list[MeasuredTrial]:
+def finished_trials(study: optuna.Study) -> list[MeasuredTrial]:
     """Finished trials, in order, without interrupted and refused ones."""
     trials, known = study.get_trials(deepcopy=False, states=FINISHED), study.user_attrs
     finished = [trial for trial in trials if EXTENSION in trial.user_attrs and REFUSED not in trial.user_attrs]
@@ -78,7 +78,7 @@ def _figures(stored: Mapping[str, Any]) -> Measurements:
     return figures
 
 
-def ranked(trials: Iterable[MeasuredTrial]) -> list[MeasuredTrial]:
+def rank(trials: Iterable[MeasuredTrial]) -> list[MeasuredTrial]:
     """Completed trials: those within the conditions first, or nearest to them, then by loss, then by number."""
     whole = [(trial.broken, trial.figures.loss, trial.number, trial) for trial in trials if trial.figures]
     return [trial for *_, trial in sorted(whole, key=lambda four: four[:3])]
@@ -86,4 +86,4 @@ def ranked(trials: Iterable[MeasuredTrial]) -> list[MeasuredTrial]:
 
 def best(trials: Iterable[MeasuredTrial]) -> MeasuredTrial | None:
     """The lowest loss of those that keep to the conditions."""
-    return next((trial for trial in ranked(trials) if trial.keeps), None)
+    return next((trial for trial in rank(trials) if trial.keeps), None)

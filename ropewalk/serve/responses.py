@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.hf.use.growing_text import INCOMPLETE, PATIENCE
+from ropewalk.hf.use.growing_text import INCOMPLETE, MOST_WAITING
 from ropewalk.serve.generation.request import Token, Usage
 from ropewalk.serve.requests import ChatRequest, CompletionRequest
 
@@ -117,7 +117,7 @@ class TextPlace(NamedTuple):
         """The place after one more token. The tokens of one character all begin where it begins."""
         pending = (*self.pending, token)
         text = decode(pending)
-        if text.endswith(INCOMPLETE) and len(pending) < PATIENCE:
+        if text.endswith(INCOMPLETE) and len(pending) < MOST_WAITING:
             return TextPlace(self.offset, pending)
         return TextPlace(self.offset + len(text))
 

@@ -35,7 +35,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import holds, json_lines, require_text, text_in_pieces, why
-from ropewalk.texts.installed_texts import PYTHON, STDLIB, descriptions, recent, reference, sources
+from ropewalk.texts.installed_texts import PYTHON, STDLIB, descriptions, recent_sources, reference, sources
 from ropewalk.texts.near_copies import Content, KnownTexts
 
 Split = Literal["train", "held out"]
@@ -47,7 +47,7 @@ ONE_IN = 16  # one project in this many is held out
 CODE = ".py"
 INSTALLED = ("python", "stdlib", "recent", "descriptions", "prose")  # what does not change while a process runs
 RECENT = 2026  # the year of sources that are recent, where none is asked for
-SHORTEST, LONGEST_DOCUMENT = 200, 16_000_000  # characters of a document: shorter ones are skipped, longer ones cut
+SHORTEST_TEXT, LONGEST_TEXT = 200, 16_000_000  # characters of a document: shorter ones are skipped, longer ones cut
 TEXTS = (".txt", ".md", ".rst", ".py", ".html", ".tex", ".org")
 FIELDS = ("text", "content", "document", "body")
 
@@ -133,7 +133,7 @@ def _nothing(source: str, only: Split | None, left_out: Counter[str]) -> DoesNot
     has = ", ".join(f"{count} {what}" for what, count in left_out.items()) or "none at all"
     others = any(what.startswith("in its") for what in left_out)  # which could be read
     more = more_of(source) if only == "held out" and others else "give another"
-    rule = f"a source with documents of at least {SHORTEST} characters{part}"
+    rule = f"a source with documents of at least {SHORTEST_TEXT} characters{part}"
     return DoesNotFit("corpus", rule, source, remedy=f"it has {has}; {more}")
 
 
@@ -176,17 +176,17 @@ def _distinct(all_documents: Iterator[Document], left_out: Counter[str]) -> Iter
     seen, names = set[bytes](), Counter[str]()
     for document in all_documents:
         mark = hashlib.sha256(require_text(document.text, document.name)).digest()
-        if len(document.text) < SHORTEST:
+        if len(document.text) < SHORTEST_TEXT:
             left_out["that are shorter"] += 1
         elif mark not in seen:
             seen.add(mark)
-            yield mark, document._replace(name=_apart(document.name, names), stated_project=document.project)
+            yield mark, document._replace(name=_tell_apart(document.name, names), stated_project=document.project)
 
 
-def _apart(name: str, names: Counter[str]) -> str:
+def _tell_apart(name: str, names: Counter[str]) -> str:
     """The name or, where another document has it, one with a number."""
     names[name] += 1
-    return name if names[name] == 1 else _apart(f"{name} ({names[name]})", names)
+    return name if names[name] == 1 else _tell_apart(f"{name} ({names[name]})", names)
 
 
 def _parts(source: str) -> list[str]:
@@ -205,10 +205,10 @@ def _exists(path: str) -> bool:
 
 def _read(source: str) -> Iterator[Document]:
     parts = _parts(source)
-    return _in_turn([_one(part) for part in parts]) if len(parts) > 1 else _one(source)
+    return _take_turns([_one(part) for part in parts]) if len(parts) > 1 else _one(source)
 
 
-def _in_turn(sources: list[Iterator[Document]]) -> Iterator[Document]:
+def _take_turns(sources: list[Iterator[Document]]) -> Iterator[Document]:
     """Always of the source that has given the fewest characters, until all have ended."""
     characters = dict.fromkeys(range(len(sources)), 0)
     while characters:
@@ -224,7 +224,7 @@ def _in_turn(sources: list[Iterator[Document]]) -> Iterator[Document]:
 def _one(source: str) -> Iterator[Document]:
     kind, _, rest = source.partition(":")
     if kind in INSTALLED and (kind == "recent" or source == kind):
-        return _installed(kind, rest)
+        return _installed_documents(kind, rest)
     if kind == "folder":
         return _folder(_existing(rest))
     if kind == "hub":
@@ -237,13 +237,13 @@ def _one(source: str) -> Iterator[Document]:
     raise InvalidValue("corpus", f"one of {', '.join([*INSTALLED, *others])}", source)
 
 
-def _installed(kind: str, rest: str) -> Iterator[Document]:
+def _installed_documents(kind: str, rest: str) -> Iterator[Document]:
     if kind == "python":
-        return _shuffled(sources(*PYTHON))
+        return _shuffle(sources(*PYTHON))
     if kind == "stdlib":
-        return _shuffled(sources(STDLIB))
+        return _shuffle(sources(STDLIB))
     if kind == "recent":
-        return _shuffled(recent(_year(rest)))
+        return _shuffle(recent_sources(_year(rest)))
     described = (Document(name, text, series="descriptions") for name, text in descriptions())
     topics = (Document(name, text, series=project_of(name)) for name, text in reference())
     return chain(topics, described) if kind == "prose" else described
@@ -271,13 +271,13 @@ def _folder(root: Path) -> Iterator[Document]:
             "corpus", "a folder", str(root), remedy=f"give {root} without folder: for a .jsonl or .parquet file"
         )
     paths = (path for path in root.rglob("*") if path.suffix.lower() in TEXTS and holds(path.is_file))
-    yield from _shuffled({path.relative_to(root).as_posix(): path for path in paths})
+    yield from _shuffle({path.relative_to(root).as_posix(): path for path in paths})
 
 
-def _shuffled(files: dict[str, Path]) -> Iterator[Document]:
+def _shuffle(files: dict[str, Path]) -> Iterator[Document]:
     """Ordered by the hash of the name, the same everywhere: the first few are a sample of all folders."""
     for name in sorted(files, key=lambda name: hashlib.sha256(name[::-1].encode(errors="surrogateescape")).digest()):
-        pieces, project = text_in_pieces(files[name], "corpus", "readable files", LONGEST_DOCUMENT), project_of(name)
+        pieces, project = text_in_pieces(files[name], "corpus", "readable files", LONGEST_TEXT), project_of(name)
         yield from (Document(name, text, project, series=project) for text in pieces)
 
 
@@ -288,12 +288,12 @@ def _table(path: Path) -> Iterator[Document]:
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
-    return _streamed(str(path), "a parquet file", "parquet", data_files=str(path))
+    return _stream(str(path), "a parquet file", "parquet", data_files=str(path))
 
 
 def _hub(rest: str) -> Iterator[Document]:
     name, _, field = rest.partition(":")
-    rows = _streamed(f"hub:{rest}", "an existing data set, as hub:NAME:FIELD", *_name_and_config(name))
+    rows = _stream(f"hub:{rest}", "an existing data set, as hub:NAME:FIELD", *_name_and_config(name))
     for number, row in enumerate(rows):
         yield from _row(f"{name}{ROW}{number}", _text(row, name, (field,) if field else FIELDS))
 
@@ -301,12 +301,10 @@ def _hub(rest: str) -> Iterator[Document]:
 def _row(name: str, text: str) -> Iterator[Document]:
     """A row is its own project, by its text: neither the file's name nor the row's place may change its split."""
     project = f"row {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-    yield from (
-        Document(name, text[n : n + LONGEST_DOCUMENT], project) for n in range(0, max(1, len(text)), LONGEST_DOCUMENT)
-    )
+    yield from (Document(name, text[n : n + LONGEST_TEXT], project) for n in range(0, max(1, len(text)), LONGEST_TEXT))
 
 
-def _streamed(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:
+def _stream(source: str, rule: str, *names: str, **options: str) -> Iterator[dict[str, Any]]:
     """The rows of a data set. Readers of broken files raise errors of many kinds."""
     from datasets import load_dataset
 

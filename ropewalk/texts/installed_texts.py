@@ -35,7 +35,7 @@ def sources(*kinds: str) -> dict[str, Path]:
     return files
 
 
-def recent(year: int) -> dict[str, Path]:
+def recent_sources(year: int) -> dict[str, Path]:
     """The files of packages that say that they are of a year or later, by name."""
     return {name: path for name, path in sources(PACKAGES).items() if (first_year(_head(path)) or 0) >= year}
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 LONG_LINE, PARAGRAPH = 40, 200  # characters of a line that is no coincidence, and of one that is many
 ENOUGH_LINES = 20  # long lines, from which on they say enough, if they are half of the text
 STRETCH = 48  # bytes without white space: as many letters of English
-COPIED = 0.1  # share of a text's long lines or of its bytes, from which on it is a near copy
+NEAR_COPY_SHARE = 0.1  # share of a text's long lines or of its bytes, from which on it is a near copy
 
 
 class Content(NamedTuple):
@@ -48,9 +48,9 @@ class KnownTexts:
 
     def have(self, content: Content) -> bool:
         """Whether a text is a near copy of them."""
-        if sum(line in self._lines for line in content.lines) > COPIED * len(content.lines):
+        if sum(line in self._lines for line in content.lines) > NEAR_COPY_SHARE * len(content.lines):
             return True
-        return not content.has_lines and self._copied(content.dense) > COPIED * len(content.dense)
+        return not content.has_lines and self._copied(content.dense) > NEAR_COPY_SHARE * len(content.dense)
 
     def _copied(self, text: bytes) -> int:
         """How many bytes of a text stand in known stretches."""

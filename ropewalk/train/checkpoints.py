@@ -14,7 +14,7 @@ from transformers import TrainerState
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, Unreadable, is_out_of_memory
 from ropewalk.files import read_record, why
-from ropewalk.folders import full
+from ropewalk.folders import full_disk_error
 
 FINISHED = "trainer_state.json"  # Trainer writes it last: a checkpoint without it is incomplete
 NAME = r"checkpoint-[0-9]{1,15}"
@@ -73,7 +73,7 @@ def reporting_full_disk(out: Path) -> Iterator[None]:
     try:
         yield
     except Exception as wrong:
-        if full(wrong) is None:
+        if full_disk_error(wrong) is None:
             raise
         for path in out.glob("checkpoint-*"):
             if not (path / FINISHED).is_file():

@@ -23,7 +23,7 @@ from transformers import TrainerCallback
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.rotation.modules import rotary_modules
-from ropewalk.train.data.packs import Row, collated
+from ropewalk.train.data.packs import Row, collate_items
 from ropewalk.train.train import TrainingPlan
 
 SHARES_ATOL = 1e-6  # of shares to 1
@@ -62,7 +62,7 @@ class LengthSchedule(Dataset[Row]):
     def __getitem__(self, index: int) -> Row:
         nth = bisect_right(self._ends, index)
         first = (index - (self._ends[nth - 1] if nth else 0)) * self._parts[nth]
-        return collated([self._stages[nth].rows[first + n] for n in range(self._parts[nth])])
+        return collate_items([self._stages[nth].rows[first + n] for n in range(self._parts[nth])])
 
     def _bases(self) -> list[float | None]:
         return [stage.base for stage in self._stages]

@@ -46,7 +46,7 @@ def require_divisible(model: nn.Module, parts: int) -> None:
     raise DoesNotFit("extension", rule, got, remedy=remedy)
 
 
-def checked_rows(collate: Collate, parts: int) -> Collate:
+def check_rows(collate: Collate, parts: int) -> Collate:
     """Refuse batches that cannot be divided: every row must be one text of a divisible length."""
     if parts == 1:
         return collate

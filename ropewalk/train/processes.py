@@ -9,7 +9,7 @@ import torch
 from accelerate import PartialState
 from torch import distributed
 
-from ropewalk.folders import held
+from ropewalk.folders import keep_out_others
 
 
 def any_of_us(yes: bool) -> bool:
@@ -26,7 +26,7 @@ def is_main() -> bool:
     return bool(PartialState().is_main_process)
 
 
-def together() -> None:
+def wait_for_all() -> None:
     """Wait for all processes."""
     PartialState().wait_for_everyone()
 
@@ -36,4 +36,4 @@ def alone_in(folder: Path) -> AbstractContextManager[None]:
     if not is_main():
         return nullcontext()
     sentence = f"another training writes to {folder}"
-    return held(folder, sentence, remedy="wait until it ends, or name another folder")
+    return keep_out_others(folder, sentence, remedy="wait until it ends, or name another folder")

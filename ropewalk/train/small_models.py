@@ -52,7 +52,7 @@ class ModelShape(Checked):
             raise InvalidValue("places", "rotary with key_norm or kv_heads, which GPT-2 lacks", self.places)
 
 
-def fresh(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None = None) -> PreTrainedModel:
+def new_small_model(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None = None) -> PreTrainedModel:
     """A model of a shape, the same for the same seed; `numbers` is the size of a learned position table."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)

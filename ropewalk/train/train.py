@@ -35,10 +35,10 @@ from ropewalk.train.checkpoints import (
     resuming,
     what_is_kept,
 )
-from ropewalk.train.data.numbering import Collator, numbered_for
+from ropewalk.train.data.numbering import Collator, number_rows
 from ropewalk.train.data.packs import Row
-from ropewalk.train.parallel import checked_rows, processes_per_row, require_divisible
-from ropewalk.train.processes import alone_in, any_of_us, is_main, together
+from ropewalk.train.parallel import check_rows, processes_per_row, require_divisible
+from ropewalk.train.processes import alone_in, any_of_us, is_main, wait_for_all
 from ropewalk.train.stopping import recording_signals
 
 WATCHING = ("save_every", "log_every", "report_to", "progress", "workers")  # settings that do not change the result
@@ -139,7 +139,7 @@ def train(
     training_arguments = arguments(plan, out, **more)  # connects the processes
     parts = processes_per_row(training_arguments)
     require_divisible(model, parts)
-    rows = numbered_for(model, rows, seed=plan.seed)
+    rows = number_rows(model, rows, seed=plan.seed)
     needed = (
         training_arguments.max_steps
         * training_arguments.per_device_train_batch_size
@@ -152,7 +152,7 @@ def train(
             model=model,
             args=training_arguments,
             train_dataset=_first(rows, needed),
-            data_collator=checked_rows(Collator(model), parts),
+            data_collator=check_rows(Collator(model), parts),
             callbacks=[stopping, *getattr(rows, "callbacks", ()), *callbacks],
         )
         _run(trainer, last_checkpoint(out))
@@ -226,6 +226,6 @@ def _require_same_plan(plan: TrainingPlan, out: Path, record: Mapping[str, Any])
     if others:
         sentence = f"the run began with other values of {', '.join(others)} ({stored})"
         raise Conflict.because("plan", sentence, remedy="name another folder")
-    together()  # no process reads while one writes
+    wait_for_all()  # no process reads while one writes
     if is_main():
         write_whole(stored, json.dumps(now, indent=2) + "\n")

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies import generation as module
 
@@ -14,7 +14,7 @@ SAMPLING = {"do_sample": True, "temperature": 1.0, "top_k": 0, "eos_token_id": N
 
 @pytest.fixture
 def model():
-    return fresh(ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=16)).eval()
+    return new_small_model(ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=16)).eval()
 
 
 def some(count, seed=0):

@@ -11,7 +11,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import Conflict
 from ropewalk.train.recipes.running import run
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import last_checkpoint
 
 from studies import __main__ as module
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 def command(name, tmp_path):
-    fresh(ModelShape(**SHAPE), end=tokenizer().eos_token_id).save_pretrained(tmp_path / "base")
+    new_small_model(ModelShape(**SHAPE), end=tokenizer().eos_token_id).save_pretrained(tmp_path / "base")
     tokenizer().save_pretrained(tmp_path / "base")
     corpus = folder_of(tmp_path / "texts", count=240, words=300)
     from_a_model = {"model": tmp_path / "base"} if name == "tuned" else {}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies import order as module
 
@@ -30,7 +30,7 @@ def test_a_pair_of_equal_tokens_is_no_pair():
 
 
 def test_the_increase_is_that_of_the_scored_tokens():
-    model = fresh(ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=16))
+    model = new_small_model(ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=16))
     ids = torch.randint(300, (100,), generator=torch.Generator().manual_seed(0))
     changed, scored = module.swapped(ids, 2)
     with torch.no_grad():

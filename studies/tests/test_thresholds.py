@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ropewalk import extended, parse
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies import thresholds as module
 
@@ -15,7 +15,7 @@ SMALL_SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, 
 
 def test_one_reading_has_the_losses_of_shorter_texts():
     """Each is the loss of the last eight tokens of the text's beginning, read alone."""
-    model = fresh(SMALL_SHAPE)
+    model = new_small_model(SMALL_SHAPE)
     ids = torch.randint(300, (8 * TRAINED_LEN,), generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), extended(model, module.Turns(0.3, 1.5).line, target_len=8 * TRAINED_LEN):
         found = module.losses_of(model, ids, TRAINED_LEN)
@@ -27,7 +27,7 @@ def test_one_reading_has_the_losses_of_shorter_texts():
 
 
 def test_thresholds_change_what_is_read():
-    model = fresh(SMALL_SHAPE)
+    model = new_small_model(SMALL_SHAPE)
     texts = [torch.randint(300, (8 * TRAINED_LEN,), generator=torch.Generator().manual_seed(0))]
     one, other = module.losses_under(model, [module.Turns(0.01, 0.02), module.Turns(1, 2)], texts, TRAINED_LEN).values()
     assert one["8"] != other["8"]

@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from ropewalk.measure.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed_mean
 
 from studies import untrained as module
 
@@ -55,8 +55,8 @@ def test_texts_of_a_project_are_drawn_together():
     figure = lambda line, times, what: {"rope": 3.0, "pi": 2.0}.get(line, 1.0)  # noqa: E731
     claim = next(one for one in module.CLAIMS if one.name == "lm-infinite-flat")
     curves = [verdicts(figure, projects)[claim.name].curves["rope"][0][1] for projects in ("abc", "aab")]
-    assert curves[0] == pytest.approx(crossed([[3.0, 3.001, 3.002]]))
-    assert curves[1] == pytest.approx(crossed([[3.0, 3.001, 3.002]], groups="aab"))
+    assert curves[0] == pytest.approx(crossed_mean([[3.0, 3.001, 3.002]]))
+    assert curves[1] == pytest.approx(crossed_mean([[3.0, 3.001, 3.002]], groups="aab"))
     assert curves[1].low < curves[0].low
 
 

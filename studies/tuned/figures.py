@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.measure.metrics.intervals import Estimate, crossed, mean
+from ropewalk.measure.metrics.intervals import Estimate, crossed_mean, mean
 
 LONGEST = 8  # trained lengths: of the longest text, unless a table says another
 FIFTH, ALL = "fifth", "all"  # of the steps; "" is none
@@ -78,7 +78,7 @@ class TunedFigures:
         seeds = sorted(set.intersection(*(trained or sets)))
         if not seeds or not all(sets):
             return None
-        return crossed([list(self._of_texts(terms, seed)) for seed in seeds], groups=self._projects, least=least)
+        return crossed_mean([list(self._of_texts(terms, seed)) for seed in seeds], groups=self._projects, least=least)
 
     def spikes(self, terms: Sequence[SpikeTerm]) -> Estimate | None:
         """A sum of what gradients do, with its interval over the seeds that all have; None without."""

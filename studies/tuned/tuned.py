@@ -18,7 +18,7 @@ from ropewalk.files import finite_json, read_record
 from ropewalk.folders import write_whole
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.compare.installed import made_here
+from ropewalk.measure.compare.installed import provenance
 from ropewalk.measure.material.subject import FILLERS, Subject, marks_of
 from ropewalk.measure.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.measure.tasks import Passkey
@@ -148,7 +148,7 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
             if figures is None:  # a signal came
                 return folder
             training = training_record(folder / "models" / run.name)
-            measured = {**run._asdict(), "made": made_here(), "figures": figures, **training}
+            measured = {**run._asdict(), "made": provenance(), "figures": figures, **training}
             write_whole(file, json.dumps(finite_json(measured), indent=1) + "\n")
             _report(folder, settings, subject.projects(settings.texts), length)
     _report(folder, settings, subject.projects(settings.texts), length)  # again: the claims may have changed

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.measure.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
 ACCURACY, LOSS, OF_TEXTS = "accuracy", "loss", "accuracy_of_texts"
 PLAIN, REPEATED, FAR = KINDS = ("non-repeated", "repeated", "repeated from afar")
@@ -60,7 +60,7 @@ class ZooFigures:
         """A sum of accuracies, with its interval over seeds that all of them have and over texts, by project."""
         seeds = self.seeds(*{term.method for term in terms})
         sums = [list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds]
-        return crossed(sums, groups=self._projects, least=least, most=most)
+        return crossed_mean(sums, groups=self._projects, least=least, most=most)
 
     def curve(self, method: str, kind: str) -> list[tuple[float, Estimate]]:
         """The accuracy at every length, with its interval."""

@@ -12,7 +12,7 @@ from transformers import GPT2LMHeadModel, PreTrainedModel
 
 from ropewalk.hf import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
-from ropewalk.measure.metrics.losses import TokenLosses, repeated, token_losses
+from ropewalk.measure.metrics.losses import TokenLosses, repeat_texts, token_losses
 from ropewalk.methods.surgery import MHAToGQA, StretchPositions
 from ropewalk.train.recipes.pretrain import extension_for
 from ropewalk.train.small_models import ModelShape, with_sinusoids
@@ -70,7 +70,7 @@ def _readings(held_out: Tensor, trained_len: int) -> Iterator[tuple[int, str, Te
     where they stand in the text once before."""
     for times in TIMES:
         yield times, PLAIN, held_out[:, -times * trained_len :]
-        yield times, REPEATED, repeated(held_out[:, :trained_len], times * trained_len)
+        yield times, REPEATED, repeat_texts(held_out[:, :trained_len], times * trained_len)
     yield FAR_TIMES, FAR, _repeated_from_afar(held_out[:, -FAR_TIMES * trained_len :], trained_len)
 
 

@@ -14,7 +14,7 @@ import torch
 from ropewalk.errors import InvalidValue
 from ropewalk.files import finite_json, read_record
 from ropewalk.folders import write_whole
-from ropewalk.measure.compare.installed import made_here
+from ropewalk.measure.compare.installed import provenance
 from ropewalk.measure.metrics.losses import HeldOutTexts, passages
 from ropewalk.texts.corpora import documents
 from ropewalk.train.recipes.pretrain import vocabulary_in
@@ -51,7 +51,7 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
                 figures = _one(name, folder, replace(settings, plan=replace(plan, seed=seed)), held_out)
                 if figures is None:  # a signal came
                     return folder
-                write_whole(measured_file, json.dumps(finite_json({**figures, "made": made_here()}), indent=1) + "\n")
+                write_whole(measured_file, json.dumps(finite_json({**figures, "made": provenance()}), indent=1) + "\n")
                 _report(folder, settings, projects)
     _report(folder, settings, projects)  # again: the claims may have changed
     return folder / "zoo.md"

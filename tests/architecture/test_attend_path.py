@@ -60,7 +60,7 @@ def test_the_path_of_attend_is_short(text):
     weights = extension.weights(FACTS, torch.Generator().manual_seed(0))
     inputs = [torch.randn(2, 4, 100, 16) for _ in range(3)]
     attend(*inputs, extension, FACTS, weights=weights)  # imports, and the kernels' own check
-    problem._checked.cache_clear()
+    problem._complete_extension.cache_clear()
     first, later = visited(extension, inputs, weights), visited(extension, inputs, weights)
     assert len(later) <= LIMITS[text], sorted(later)
     assert len(first) <= LIMITS[text] + FIRST_CALL, sorted(first - later)

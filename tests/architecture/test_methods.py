@@ -18,11 +18,15 @@ def test_slots_are_the_factors_folders():
 
 def test_what_is_read_from_files_is_what_is_imported():
     for slot in SLOTS:
-        assert list(docstrings.listed(slot)) == [(each.name, docstrings.page_of(each)) for each in SLOTS[slot].methods]
+        assert list(docstrings.list_folder(slot)) == [
+            (each.name, docstrings.page_of(each)) for each in SLOTS[slot].methods
+        ]
 
 
 def test_presets_are_read_from_files_as_they_are_imported():
-    assert list(docstrings.listed("presets")) == [(each.__name__, docstrings.page_of(each)) for each in presets.ALL]
+    assert list(docstrings.list_folder("presets")) == [
+        (each.__name__, docstrings.page_of(each)) for each in presets.ALL
+    ]
 
 
 def test_every_file_is_a_listed_method():

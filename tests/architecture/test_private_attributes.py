@@ -7,7 +7,7 @@ from architecture.tree import FILES, PACKAGE
 TESTS = PACKAGE.parent / "tests"
 HOMES = {  # the attribute, where it is set and read, and the accessor for everybody else
     "_ropewalk_handle": ("hf/attach/handle.py", "def handle_of("),
-    "_ropewalk_trained_len": ("hf/probe/facts.py", "def corrected("),
+    "_ropewalk_trained_len": ("hf/probe/facts.py", "def corrected_len("),
     "_ropewalk_shifts": ("hf/runtime/hooks.py", "def _require_same_start("),
     "_ropewalk": ("hf/runtime/layer.py", "def layer_of("),
     "_ropewalk_owner": ("hf/runtime/cache_owner.py", "class Owner("),

@@ -5,7 +5,7 @@ import ast
 from architecture.tree import FILES, assert_none, module_of, nodes
 
 # What is called, and where that may be. Whoever writes a file writes it into a part that is not in its place yet
-# (`folders.replacing`, `folders.appearing`), or appends to one whose last line may be cut off.
+# (`folders.replace_files`, `folders.make_folder`), or appends to one whose last line may be cut off.
 MAY = {
     # The second reads /proc, the third sources of its own.
     "read_text": {"ropewalk.texts.installed_texts", "ropewalk.hf.loading", "ropewalk.methods.docstrings"},

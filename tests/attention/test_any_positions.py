@@ -25,7 +25,7 @@ from ropewalk.attention.torch_kernels import fused, matmul
 from ropewalk.extension.inputs import PAD
 from ropewalk.methods import biases, frequencies, reach, scales
 from ropewalk.methods.positions import Randomized
-from ropewalk.methods.positions.pose import skipping
+from ropewalk.methods.positions.pose import skip_numbers
 
 from attention.backends.flex_by_definition import defined
 from attention.layout.painting import painted, wanted
@@ -114,7 +114,7 @@ def numbers(draw, length, kinds=KINDS):
         edges = draw(st.lists(st.tuples(st.integers(0, length), st.integers(1, 60)), max_size=4))
         return begin + i + sum((i >= edge) * width for edge, width in edges)
     if kind == "pose":
-        return skipping(length, draw(st.integers(1, (length + 1) // 2)), gap * 8)
+        return skip_numbers(length, draw(st.integers(1, (length + 1) // 2)), gap * 8)
     if kind == "random":
         return Randomized(limit=4 * length).number(length, torch.Generator().manual_seed(draw(SEEDS)))
     return Randomized(limit=3 * length + gap).number(length) if kind == "even" else begin + i
@@ -243,10 +243,10 @@ def small(monkeypatch):
     """Blocks, tiles and limits so small that short texts take every branch."""
     sizes = {
         flash: {"FORWARD_ROWS": 8, "BACKWARD_ROWS": dict.fromkeys(CLOSE, 6), "KEYS_AT_ONCE": 40, "TOKENS_AT_ONCE": 100},
-        dense: {"BLOCK": 16},
-        matmul: {"BLOCK": 16},
-        bias_diagonals: {"ROWS": 16},
-        diagonal_gradients: {"KEYS": 16, "LOGITS": 700},
+        dense: {"DENSE_BLOCK": 16},
+        matmul: {"QUERIES_PER_MATMUL": 16},
+        bias_diagonals: {"ROWS_PER_BLOCK": 16},
+        diagonal_gradients: {"KEYS_PER_BLOCK": 16, "LOGITS_PER_BLOCK": 700},
         bias_pruning: {"FEWEST_PAIRS": 0, "FEWEST_QUERIES": 1, "NORM_TOKENS": 8},
         dispatch: {"MOST_TABLES": 3},
     }
@@ -329,7 +329,7 @@ def on_cuda(problem):
 @given(case=cases(biases=some(LINES), longest=100))
 def test_by_flex_as_it_is_defined(monkeypatch, case):
     monkeypatch.setattr(flex, "flex_attention", defined)
-    monkeypatch.setattr(flex, "compiled", lambda: flex.call)
+    monkeypatch.setattr(flex, "compile_call", lambda: flex.call)
     with pytest.MonkeyPatch.context() as patch:
         go_by(patch, flex.FLEX, lambda problem: flex.why_not(on_cuda(problem)) is None)
         assert_right(case)
@@ -399,7 +399,7 @@ def test_tiles_cover_whatever_rises(steps, wide):
 
 LONG = Facts(trained_len=512, head_dim=8, heads=2)
 GAPS = {
-    "two chunks": skipping(1100, 550, 4000),
+    "two chunks": skip_numbers(1100, 550, 4000),
     "equal chunks": torch.arange(1100) + torch.arange(1100) // 275 * 900,
     "chunks": torch.arange(1100) + (torch.arange(1100) >= 300) * 100 + (torch.arange(1100) >= 1000) * 3000,
     "even": Randomized(limit=2500).number(1100),

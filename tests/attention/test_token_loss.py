@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from ropewalk import InvalidValue
 from ropewalk.attention import nll, token_loss, token_scores
-from ropewalk.attention.token_loss import IGNORED, TOKENS, WORDS
+from ropewalk.attention.token_loss import IGNORED, TOKENS_PER_BLOCK, WORDS_PER_BLOCK
 
 from another_device import another_device, here, there
 
@@ -29,7 +29,14 @@ def naive(hidden, head, targets, bias):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(
-    ("tokens", "words"), [(1, 1), (7, 3), (TOKENS + 5, WORDS + 11), (2 * TOKENS + 3, 9), (30, 3 * WORDS + 1)]
+    ("tokens", "words"),
+    [
+        (1, 1),
+        (7, 3),
+        (TOKENS_PER_BLOCK + 5, WORDS_PER_BLOCK + 11),
+        (2 * TOKENS_PER_BLOCK + 3, 9),
+        (30, 3 * WORDS_PER_BLOCK + 1),
+    ],
 )
 def test_losses_and_gradients_are_cross_entropys(tokens, words, bias):
     one, other = inputs(tokens, words, bias=bias), inputs(tokens, words, bias=bias)
@@ -45,7 +52,9 @@ def test_losses_and_gradients_are_cross_entropys(tokens, words, bias):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("tokens", "words"), [(7, 3), (TOKENS + 5, WORDS + 11), (30, 2 * WORDS)])
+@pytest.mark.parametrize(
+    ("tokens", "words"), [(7, 3), (TOKENS_PER_BLOCK + 5, WORDS_PER_BLOCK + 11), (30, 2 * WORDS_PER_BLOCK)]
+)
 def test_a_hit_is_the_first_of_the_highest_logits(tokens, words, bias):
     """Numbers are few and whole, so that many words tie; every second target is the choice."""
     rng = torch.Generator().manual_seed(0)
@@ -79,10 +88,10 @@ def test_on_another_device_the_same_by_blocks_of_its_own(bias, monkeypatch):
 
 def test_the_highest_of_all_tiles_and_not_of_the_last_ones():
     """The first block's highest is 3, the second's 1, the third's 2; for one token the order is reversed."""
-    head = torch.zeros(3 * WORDS, 1, dtype=torch.float64)
-    head[[5, WORDS + 5, 2 * WORDS + 5], 0] = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
+    head = torch.zeros(3 * WORDS_PER_BLOCK, 1, dtype=torch.float64)
+    head[[5, WORDS_PER_BLOCK + 5, 2 * WORDS_PER_BLOCK + 5], 0] = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
     hidden = torch.tensor([1.0, 1.0, 1.0, -1.0], dtype=torch.float64)[:, None]
-    targets = torch.tensor([5, WORDS + 5, 2 * WORDS + 5, 0])
+    targets = torch.tensor([5, WORDS_PER_BLOCK + 5, 2 * WORDS_PER_BLOCK + 5, 0])
     got = token_scores(hidden, head, targets)
     assert got.hits.tolist() == [True, False, False, True]
     torch.testing.assert_close(got.losses, naive(hidden, head, targets, None))
@@ -92,8 +101,11 @@ def test_the_highest_of_all_tiles_and_not_of_the_last_ones():
 def test_products_beyond_the_range_of_float16(bias):
     """Over three blocks: their logits go up to 90,000, where float16 ends at 65,504."""
     rng = torch.Generator().manual_seed(0)
-    targets = torch.randint(0, 2 * WORDS + 5, (9,), generator=rng)
-    hidden, head = torch.full((9, 2), 300.0), torch.randint(200, 300, (2 * WORDS + 5, 2), generator=rng).float() / 2
+    targets = torch.randint(0, 2 * WORDS_PER_BLOCK + 5, (9,), generator=rng)
+    hidden, head = (
+        torch.full((9, 2), 300.0),
+        torch.randint(200, 300, (2 * WORDS_PER_BLOCK + 5, 2), generator=rng).float() / 2,
+    )
     shift = torch.randn(len(head), generator=rng).half() if bias else None
     one, other = ([x.half().to(dtype).requires_grad_() for x in (hidden, head)] for dtype in (torch.half, torch.double))
     got, expected = nll(*one, targets, shift), naive(*other, targets, None if shift is None else shift.double())
@@ -168,19 +180,19 @@ def test_memory_is_that_of_a_block(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", noting(torch.Tensor.__matmul__))
     monkeypatch.setattr(torch, "mm", noting(torch.mm))
-    hidden, head, targets, _ = inputs(3 * TOKENS, 3 * WORDS, dim=4)
+    hidden, head, targets, _ = inputs(3 * TOKENS_PER_BLOCK, 3 * WORDS_PER_BLOCK, dim=4)
     losses = nll(hidden, head, targets)
     assert len(sizes) == 9
     assert len(places) == 1
     losses.sum().backward()
-    assert max(sizes) <= TOKENS * WORDS
+    assert max(sizes) <= TOKENS_PER_BLOCK * WORDS_PER_BLOCK
 
 
 def test_impossible_words_and_huge_logits():
-    hidden, head, targets, bias = inputs(50, 2 * WORDS, bias=True)
+    hidden, head, targets, bias = inputs(50, 2 * WORDS_PER_BLOCK, bias=True)
     with torch.no_grad():
-        bias[WORDS:] = -torch.inf
-        targets[:] = targets % WORDS
+        bias[WORDS_PER_BLOCK:] = -torch.inf
+        targets[:] = targets % WORDS_PER_BLOCK
         for size in (1.0, 1e3, 1e6):
             expected = naive(hidden * size, head, targets, bias)
             torch.testing.assert_close(nll(hidden * size, head, targets, bias), expected)

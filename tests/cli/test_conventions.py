@@ -18,7 +18,7 @@ from ropewalk.cli.parser import EXAMPLES, app
 from ropewalk.cli.printed_json import KEYS
 from ropewalk.errors import UnknownName
 from ropewalk.extension.parsing import read_line
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, text, tokenizer
 
@@ -50,7 +50,7 @@ LINES = {
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("conventions")
     shape = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
-    fresh(shape).save_pretrained(path / "model")
+    new_small_model(shape).save_pretrained(path / "model")
     tokenizer().save_pretrained(path / "model")
     folder_of(path / "texts", count=160, words=200)
     write_task(path, [text(0, words=9)])

@@ -12,7 +12,7 @@ from ropewalk.hf import extend, extended, load
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import token_losses
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
 
@@ -23,7 +23,7 @@ TRAINED = 32
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("own")
-    model = fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=3, heads=2, trained_len=TRAINED))
+    model = new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=3, heads=2, trained_len=TRAINED))
     for name, value in model.named_parameters():
         if "proj" in name:
             value.data *= 10

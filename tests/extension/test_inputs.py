@@ -7,9 +7,9 @@ import torch
 
 import ropewalk as rw
 from ropewalk import Extension, InvalidValue, parse
-from ropewalk.extension.inputs import PAD, number_keys, related
+from ropewalk.extension.inputs import PAD, number_keys, related_pairs
 from ropewalk.methods.frequencies import Frequencies
-from ropewalk.methods.frequencies.signature import trained, without_decay
+from ropewalk.methods.frequencies.signature import trained_theta, without_decay
 
 from examples import FACTS
 
@@ -60,7 +60,7 @@ def test_texts_torn_apart_are_refused(positions, documents):
 def test_relations_by_hand():
     numbers = torch.tensor([[PAD, 0, 1, 0]])
     documents = torch.tensor([[0, 0, 0, 1]])
-    got = related(numbers[:, 1:], numbers, documents)[0].int().tolist()
+    got = related_pairs(numbers[:, 1:], numbers, documents)[0].int().tolist()
     assert got == [[0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
 
 
@@ -72,7 +72,7 @@ class Broken(Frequencies):
     above: int
 
     def table(self, facts, length):
-        return without_decay(trained(facts) * (float("nan") if length > self.above else 1.0))
+        return without_decay(trained_theta(facts) * (float("nan") if length > self.above else 1.0))
 
 
 @pytest.mark.parametrize("above", [0, 100])

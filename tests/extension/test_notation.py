@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from ropewalk.errors import Unreadable
-from ropewalk.extension.notation import DEEPEST, LONGEST_LINE, Term, duration, length, listed, read
+from ropewalk.extension.notation import DEEPEST, LONGEST_NOTATION, Term, duration, length, read, read_list
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_refused(text):
 
 
 def test_a_list_has_commas_between_terms_and_between_values():
-    assert listed("a,b:x=1,y=2,c,d:z=[1,2],e:w=p:q", "tasks") == [
+    assert read_list("a,b:x=1,y=2,c,d:z=[1,2],e:w=p:q", "tasks") == [
         Term("a", {}),
         Term("b", {"x": 1, "y": 2}),
         Term("c", {}),
@@ -52,7 +52,7 @@ def test_a_list_has_commas_between_terms_and_between_values():
 @pytest.mark.parametrize("text", ["", "a,", ",a", "x=1", "a:", "a:x=(b", "a:x=1,x=2"])
 def test_a_list_that_cannot_be_read_says_what_it_is_of(text):
     with pytest.raises(Unreadable):
-        listed(text, "tasks")
+        read_list(text, "tasks")
 
 
 @pytest.mark.parametrize(("text", "number"), [("512", 512), (" 4k", 4096), ("1M", 1048576)])
@@ -101,7 +101,7 @@ class Copied(str):
 
 def repeated(before, part, after=""):
     """The longest line of a part that is repeated."""
-    return before + part * ((LONGEST_LINE - len(before + after)) // len(part)) + after
+    return before + part * ((LONGEST_NOTATION - len(before + after)) // len(part)) + after
 
 
 LONG_LINES = [
@@ -120,19 +120,19 @@ LONG_LINES = [
 
 
 @pytest.mark.parametrize("line", LONG_LINES, ids=lambda line: line[:20])
-@pytest.mark.parametrize("reader", [read, lambda line: listed(line, "tasks")], ids=["line", "list"])
+@pytest.mark.parametrize("reader", [read, lambda line: read_list(line, "tasks")], ids=["line", "list"])
 def test_what_a_line_costs_does_not_grow_with_its_square(line, reader, monkeypatch):
     """At most four copies at each of eight depths, however many separators there are; by the square it is thousands."""
     monkeypatch.setattr(Copied, "characters", 0)
     with suppress(Unreadable):
         reader(Copied(line))
-    assert 0 < Copied.characters <= 4 * DEEPEST * LONGEST_LINE
+    assert 0 < Copied.characters <= 4 * DEEPEST * LONGEST_NOTATION
 
 
-@pytest.mark.parametrize(("reader", "field"), [(read, "extension"), (lambda line: listed(line, "tasks"), "tasks")])
+@pytest.mark.parametrize(("reader", "field"), [(read, "extension"), (lambda line: read_list(line, "tasks"), "tasks")])
 def test_lines_are_not_longer_than_somebody_writes(reader, field):
     with pytest.raises(Unreadable, match=f"{field} must be a line of at most 10,000 characters, got 10001"):
-        reader("a" * (LONGEST_LINE + 1))
+        reader("a" * (LONGEST_NOTATION + 1))
 
 
 @pytest.mark.parametrize(

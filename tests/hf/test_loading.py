@@ -19,7 +19,7 @@ from ropewalk.hf import loading
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
 from ropewalk.hf.load_options import DTYPES, LoadOptions, merge_options
 from ropewalk.hf.loading import free_bytes, load_model, place_model
-from ropewalk.hf.probe.facts import corrected, trained_len
+from ropewalk.hf.probe.facts import corrected_len, trained_len
 from ropewalk.models import DEFAULT
 
 from hf.models import tiny
@@ -126,7 +126,7 @@ def test_a_name_that_cannot_be_fetched_is_one_error(offline):
 
 def test_a_stated_trained_length_is_the_models_and_its_copies_and_is_not_saved(folder, tmp_path):
     model = load_model(folder, LoadOptions(trained_len=64))
-    assert trained_len(model) == corrected(model) == 64
+    assert trained_len(model) == corrected_len(model) == 64
     assert trained_len(copy.deepcopy(model)) == 64
     assert rw.inspect(model).facts.trained_len == 64
     known = model.config.max_position_embeddings
@@ -135,7 +135,7 @@ def test_a_stated_trained_length_is_the_models_and_its_copies_and_is_not_saved(f
     written = json.loads((tmp_path / "config.json").read_text())
     assert written == json.loads(Path(folder, "config.json").read_text())
     again = rw.load(tmp_path)
-    assert (corrected(again), trained_len(again)) == (None, known)
+    assert (corrected_len(again), trained_len(again)) == (None, known)
 
 
 def test_every_reading_by_name_takes_a_stated_trained_length(folder):

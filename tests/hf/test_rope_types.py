@@ -16,7 +16,7 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.hf.probe.checkpoint_schedule import LAYOUTS, SCHEDULE
 from ropewalk.hf.probe.facts import parts_of
 from ropewalk.hf.probe.probe import quiet
-from ropewalk.methods.spec import written
+from ropewalk.methods.spec import value_text
 
 FACTOR, TEXT = 4.0, 36  # text: within every window, so that lifting one changes no mask
 CLOSE = 1e-4  # of the largest logit: float32, products in another order
@@ -40,7 +40,7 @@ TYPES = {
     ),
     "longrope": lambda pairs: (
         {"factor": FACTOR, "short_factor": divisors(pairs), "long_factor": divisors(pairs)},
-        f"longrope:factor={FACTOR},long={written(divisors(pairs))},short={written(divisors(pairs))}",
+        f"longrope:factor={FACTOR},long={value_text(divisors(pairs))},short={value_text(divisors(pairs))}",
     ),
 }
 BY_ATTENTION = ("yarn", "longrope")  # what is run by Ropewalk's attention as well

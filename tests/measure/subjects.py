@@ -3,7 +3,7 @@
 from functools import cache
 
 from ropewalk.measure.material.subject import Subject
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
 
@@ -13,7 +13,9 @@ TRAINED = 32
 @cache
 def model():
     """With weights large enough for attention to matter."""
-    made = fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=TRAINED)).eval()
+    made = new_small_model(
+        ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=TRAINED)
+    ).eval()
     for name, value in made.named_parameters():
         if "proj" in name:
             value.data *= 10

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, strategies as st
 from tokenizers import processors
 
-from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
+from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens, begin_tokens
 from ropewalk.measure.diagnostics.diagnose import diagnose
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.perplexity import strided_losses
@@ -20,7 +20,7 @@ from ropewalk.search.gradients import MeasuredGradients
 from ropewalk.texts.corpora import Document
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.data.questions import QuestionAnswer, asker
-from ropewalk.train.data.tokens import tokenised
+from ropewalk.train.data.tokens import tokenise
 from ropewalk.train.recipes.long_instruct import AnsweredRows
 
 from measure.subjects import model
@@ -105,14 +105,14 @@ def test_a_stream_begins_once():
 
 def test_documents_to_train_on_begin(tmp_path):
     source = folder_of(tmp_path / "texts", count=20)
-    begin, plain = (tokenised(source, "train", made, tmp_path / "corpus") for made in (beginning(), tokenizer()))
+    begin, plain = (tokenise(source, "train", made, tmp_path / "corpus") for made in (beginning(), tokenizer()))
     assert len(begin) == len(plain)
     for document, bare in zip(begin, plain, strict=True):
         assert document.tolist() == [MARK, *bare.tolist()]
 
 
 def test_puzzles_to_train_on_begin(tmp_path):
-    corpus = tokenised(folder_of(tmp_path / "texts"), "train", beginning(), tmp_path / "corpus")
+    corpus = tokenise(folder_of(tmp_path / "texts"), "train", beginning(), tmp_path / "corpus")
     rows, plain = (
         PackedRows(corpus, made, length=64, count=20, puzzles={"passkey": 0.5, "recall": 0.5})
         for made in (beginning(), tokenizer())
@@ -157,7 +157,7 @@ def test_marks_differ(subject):
 
 @given(st.integers(0, 3), st.integers(1, 30), st.integers(4, 40))
 def test_the_last_tokens_follow_the_begin(count, size, length):
-    ids = begun(torch.arange(100, 100 + size), (7,) * count, length)
+    ids = add_begin_tokens(torch.arange(100, 100 + size), (7,) * count, length)
     assert ids.tolist() == [7] * count + list(range(100, 100 + size))[-max(0, length - count) :]
 
 

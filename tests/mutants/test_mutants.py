@@ -13,7 +13,7 @@ from py_compile import PycInvalidationMode
 
 import pytest
 
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from architecture.tree import FACTORS
 from mutants.mutations import MUTATIONS, STUDIES
@@ -188,7 +188,9 @@ def test_a_recipe_costs_one_file_and_one_line(copy, run_tests):
     listed = "cli/verbs/test_train.py::test_everything_is_listed_with_what_it_must_be"
     status, said = run_tests(copy, f"architecture {listed}")
     assert status == 0, said
-    fresh(ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=2, trained_len=32)).save_pretrained(copy / "m")
+    new_small_model(ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=2, trained_len=32)).save_pretrained(
+        copy / "m"
+    )
     tokenizer().save_pretrained(copy / "m")
     settings = {"model": copy / "m", "corpus": folder_of(copy / "texts"), "length": 64, "steps": 2, "rows": 2}
     command = ["train", "echo", "--out", copy / "run"]

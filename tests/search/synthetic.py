@@ -9,8 +9,8 @@ from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Dynamic
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.spaces.pairs import genes, read_genes
-from ropewalk.search.studies import opened
-from ropewalk.search.trials import tried
+from ropewalk.search.studies import open_study
+from ropewalk.search.trials import finished_trials
 
 FACTS = Facts(trained_len=32, head_dim=8, layers=3)
 SHARES, WARMTH = (0.0, 0.3, 0.5, 1.1), 1.3  # the optimum among static schedules
@@ -90,7 +90,7 @@ class Coefficient:
 
 
 def study(wanted=None, takes=is_static, storage=None, name="fit", marks=None):
-    return opened(storage, name, wanted or goal(), marks or {"weights": "a"}, takes)
+    return open_study(storage, name, wanted or goal(), marks or {"weights": "a"}, takes)
 
 
 def file_in(place):
@@ -100,5 +100,6 @@ def file_in(place):
 def outcome(study):
     """What was tried and what came of it, in an order of its own."""
     return sorted(
-        (each.space, str(sorted(each.values.items())), str(each.rungs), str(each.figures)) for each in tried(study)
+        (each.space, str(sorted(each.values.items())), str(each.rungs), str(each.figures))
+        for each in finished_trials(study)
     )

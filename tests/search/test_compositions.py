@@ -14,8 +14,8 @@ from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.proposals import names_of, open_spaces, seeds, spaces_of
 from ropewalk.search.search_loop import search, winner
 from ropewalk.search.spaces import ALL, Compositions, compositions
-from ropewalk.search.spaces.compositions import LAYOUTS, PARENTS, PARTS, crossed, stepped
-from ropewalk.search.trials import MeasuredTrial, tried
+from ropewalk.search.spaces.compositions import COMPOSITION_PARENTS, LAYOUTS, PARTS, change, cross
+from ropewalk.search.trials import MeasuredTrial, finished_trials
 
 from search.synthetic import FACTS, everything, is_static, outcome, study
 
@@ -132,14 +132,16 @@ def test_parents_are_the_best_of_this_space_and_hand_set_ones_that_it_contains()
     ]
     assert SPACE.parents(goal(), past) == [own, values(reach="rerope", log_n=1.0)]
     many = [_tried(n, SPACE.extension(goal(), own), n, {**own, "near": 0.1 + n / 100}) for n in range(20)]
-    assert [parent["near"] for parent in SPACE.parents(goal(), many)] == [0.1 + n / 100 for n in range(PARENTS)]
+    assert [parent["near"] for parent in SPACE.parents(goal(), many)] == [
+        0.1 + n / 100 for n in range(COMPOSITION_PARENTS)
+    ]
 
 
 def test_a_child_has_whole_parts_of_both():
     mother, father = dict.fromkeys(values(), "mother"), dict.fromkeys(values(), "father")
     counts = Counter()
     for seed in range(200):
-        child = crossed(mother, father, Random(seed))
+        child = cross(mother, father, Random(seed))
         assert all(len({child[name] for name in part}) == 1 for part in PARTS)
         counts[tuple(child[part[0]] for part in PARTS)] += 1
     assert len(counts) == 2 ** len(PARTS)
@@ -168,11 +170,11 @@ def test_a_step_is_small_within_bounds_and_another_choice():
     knobs, random = SPACE.knobs(goal()), Random(0)
     for name, knob in knobs.items():
         for _ in range(100):
-            value = stepped(values(stretch=4.0)[name], knob, random)
+            value = change(values(stretch=4.0)[name], knob, random)
             assert knob._contains(knob.to_internal_repr(value))
             if isinstance(knob, CategoricalDistribution):
                 assert value != values()[name]
-    near = [stepped(0.5, knobs["near"], random) for _ in range(300)]
+    near = [change(0.5, knobs["near"], random) for _ in range(300)]
     spread = math.sqrt(sum((value - 0.5) ** 2 for value in near) / 300)
     assert 0.1 < spread < 0.16  # a seventh of 7/8
     assert isinstance(knobs["near"], FloatDistribution)
@@ -212,7 +214,10 @@ class Far:
 def test_the_search_improves_on_what_is_set_by_hand():
     own = study(goal(), takes=everything)
     search(own, goal(), Far(), trials=110)
-    found, by_hand = winner(own, goal()), [trial.figures.loss for trial in tried(own) if trial.seed and trial.figures]
+    found, by_hand = (
+        winner(own, goal()),
+        [trial.figures.loss for trial in finished_trials(own) if trial.seed and trial.figures],
+    )
     assert found.space == "compositions"
     assert found.figures.loss < 0.5 * min(by_hand)
     assert found.figures.loss < 0.2
@@ -272,5 +277,5 @@ def test_for_an_engine_it_begins_with_what_the_engine_loads(warm):
             yield abs(warm - (LIKE_SEEDS in str(extension)))
 
     search(own, static, Preferring(), trials=len(lines) + 6)
-    assert all(is_static(trial.extension) for trial in tried(own))
-    assert len(tried(own)) == len(lines) + 6
+    assert all(is_static(trial.extension) for trial in finished_trials(own))
+    assert len(finished_trials(own)) == len(lines) + 6

@@ -12,7 +12,7 @@ from ropewalk.search.search_loop import look_around, search, winner
 from ropewalk.search.spaces import Descent, Pairs
 from ropewalk.search.spaces.descent import HALVINGS, LARGEST_STEP, direction
 from ropewalk.search.spaces.pairs import MOST_SHARE, read_genes
-from ropewalk.search.trials import MeasuredTrial, tried
+from ropewalk.search.trials import MeasuredTrial, finished_trials
 
 from search.synthetic import Distance, goal, is_dynamic, is_static, study
 
@@ -79,7 +79,7 @@ def test_it_gets_nearer_than_children_alone():
         own = study()
         search(own, goal(), Distance(), trials=45, leads=leads)
         found[leads] = winner(own, goal())
-        assert any(each.direction for each in tried(own)) == leads
+        assert any(each.direction for each in finished_trials(own)) == leads
     assert found[True].figures.loss < found[False].figures.loss / 2
 
 

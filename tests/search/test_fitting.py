@@ -27,7 +27,7 @@ from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposals import spaces_of
 from ropewalk.search.report import as_json
 from ropewalk.search.spaces import Pairs
-from ropewalk.search.trials import MeasuredTrial, tried
+from ropewalk.search.trials import MeasuredTrial, finished_trials
 
 from measure.subjects import TRAINED, model, subject
 from nightly import first_of_each
@@ -188,7 +188,7 @@ def test_what_broke_is_judged_on_a_few_texts(tmp_path, monkeypatch):
     own = fitting(tmp_path, judges=8)
     own.search(trials=16)
     found = {each.line: each for each in own.judge().beside}
-    dropped = {each.extension for each in tried(own.study) if not each.figures}
+    dropped = {each.extension for each in finished_trials(own.study) if not each.figures}
     assert {each.loss.of for each in found.values() if each.extension in dropped} == {6}
     assert {each.loss.of for each in found.values() if each.extension not in dropped} == {8}
     assert all(each.behind.of == each.loss.of == each.damage.of for each in found.values())
@@ -206,7 +206,7 @@ def test_other_text_that_cannot_be_read_is_refused_before_anything_is_measured(t
     own.other = replace(own.subject, corpus="all:/nowhere.jsonl", _passages=[])
     with pytest.raises(rw.RopewalkError, match=r"judge_on: .*/nowhere\.jsonl"):
         own.begin()
-    assert not tried(own.study)
+    assert not finished_trials(own.study)
     assert not (own.folder / "cells.sqlite").exists()
 
 
@@ -272,7 +272,7 @@ def test_the_time_for_judging_is_that_of_the_slowest_extension_that_was_met(tmp_
     own.deadline = 1000.0
     before = own.end
     own.search(trials=3)
-    times = [trial.figures.slowdown for trial in tried(own.study) if trial.figures]
+    times = [trial.figures.slowdown for trial in finished_trials(own.study) if trial.figures]
     shares = sum(count / 8 for _, count in own._to_judge().values())
     assert own.end == pytest.approx(1000 - reserve(own.goal, own.bare_seconds, shares, 1, max(times)))
     assert own.end != before
@@ -296,10 +296,12 @@ def test_schedules_alone(tmp_path, lengths):
     assert not {"reaches", "windows_below"} & set(names)
     assert ("dynamic_pairs" in names) == bool(lengths)
     own.search(trials=40)
-    tested = [trial.extension for trial in tried(own.study)] + [extension for extension, _ in own._to_judge().values()]
+    tested = [trial.extension for trial in finished_trials(own.study)] + [
+        extension for extension, _ in own._to_judge().values()
+    ]
     assert {type(each.frequencies).__name__ for each in tested} >= {"ByParts", "Dynamic", "NTK"}
     assert all(each.reach is None and not each.biases and not each.layers for each in tested)
-    assert {"parts", "pairs"} & {trial.space for trial in tried(own.study)}
+    assert {"parts", "pairs"} & {trial.space for trial in finished_trials(own.study)}
     assert fitting(tmp_path / "usual", deployable="any").takes(rw.parse("rerope:window=16"))
 
 
@@ -324,7 +326,7 @@ def test_a_search_with_a_limit_of_time_goes_on_only_on_the_same_kind_of_device(t
     monkeypatch.setattr(searching, "device_name", lambda subject: "a GPU")
     with pytest.raises(rw.DoesNotFit, match=r"device cpu \(now a GPU\)"):
         _ = fitting(tmp_path / "timed", max_slowdown=2.0).study
-    assert len(tried(fitting(tmp_path / "free").study)) == 1
+    assert len(finished_trials(fitting(tmp_path / "free").study)) == 1
 
 
 def test_seconds_of_two_kinds_of_devices_make_no_ratio(tmp_path, monkeypatch):
@@ -340,8 +342,8 @@ def test_seconds_of_two_kinds_of_devices_make_no_ratio(tmp_path, monkeypatch):
 def test_a_search_goes_on_only_with_the_code_that_began_it(tmp_path, monkeypatch):
     """Losses of a changed method are other numbers, and cannot be ranked among the old ones."""
     fitting(tmp_path).search(trials=2)
-    assert len(tried(fitting(tmp_path).study)) == 2
-    monkeypatch.setattr(searching, "measured_by", lambda: {"sources": "changed"})
+    assert len(finished_trials(fitting(tmp_path).study)) == 2
+    monkeypatch.setattr(searching, "code_marks", lambda: {"sources": "changed"})
     with pytest.raises(rw.DoesNotFit, match=r"must be of the same model, text, goal and code.*sources .*now changed"):
         _ = fitting(tmp_path).study
 

@@ -12,10 +12,10 @@ from optuna.trial import TrialState
 
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.search.halving import MAX_GAP, falls_behind
-from ropewalk.search.search_loop import OutOfTime, one, search, winner
+from ropewalk.search.search_loop import OutOfTime, run_trial, search, winner
 from ropewalk.search.spaces.pairs import genes
 from ropewalk.search.studies import OWNER, next_trial, release_the_dead
-from ropewalk.search.trials import EXTENSION, best, tried
+from ropewalk.search.trials import EXTENSION, best, finished_trials
 
 from search.synthetic import (
     COEFFICIENT,
@@ -35,7 +35,7 @@ def test_the_known_optimum_of_static_schedules_is_found():
     own = study()
     search(own, goal(), Distance(), trials=80)
     found = winner(own, goal())
-    by_hand = min(each.figures.loss for each in tried(own) if each.seed and each.figures)
+    by_hand = min(each.figures.loss for each in finished_trials(own) if each.seed and each.figures)
     assert found.figures.loss < by_hand / 10
     shares, warmth = genes(goal(), found.extension)
     assert shares == pytest.approx(SHARES, abs=0.15)
@@ -56,7 +56,7 @@ def test_whatever_is_returned_keeps_to_the_conditions(limit):
     search(own, wanted, Distance(), trials=40)
     found = winner(own, wanted)
     assert found.figures.damage <= limit + 1e-5
-    whole = [each for each in tried(own) if each.figures]
+    whole = [each for each in finished_trials(own) if each.figures]
     assert any(each.figures.damage > limit + 1e-5 for each in whole)  # the condition is one
     allowed = [each for each in whole if each.figures.damage <= limit + 1e-5]
     assert found.figures.loss == min(each.figures.loss for each in allowed)
@@ -82,7 +82,7 @@ def test_a_harm_that_is_not_known_is_none_that_is_allowed():
     own = study(wanted)
     search(own, wanted, Breaking(), trials=12)
     search(own, wanted, Breaking(), trials=16)
-    found = tried(own)
+    found = finished_trials(own)
     assert len(found) == 16
     assert {met[each.extension] for each in found} == {True, False}
     for each in found:
@@ -113,7 +113,7 @@ def test_stopped_and_gone_on_is_uninterrupted(stop_at, how):
     first = study(storage=shared)
     stopped = search(first, goal(), Distance(stop_at=stop_at, how=how), trials=18)
     assert stopped == (how is KeyboardInterrupt)
-    assert len(tried(first)) < 18
+    assert len(finished_trials(first)) < 18
     again = study(storage=shared)
     search(again, goal(), Distance(), trials=18)
     assert outcome(again) == outcome(whole)
@@ -161,7 +161,7 @@ def test_two_workers_never_repeat_a_trial(tmp_path):
         each.start()
     for each in workers:
         each.join()
-    found = tried(study(storage=file_in(tmp_path)))
+    found = finished_trials(study(storage=file_in(tmp_path)))
     assert len(found) >= 14
     assert len({each.extension for each in found}) == len(found)
 
@@ -171,10 +171,10 @@ def test_of_two_alike_the_later_gives_way():
     search(own, goal(), Distance(), trials=1)
     own.enqueue_trial(own.get_trials()[0].params)
     objective = Distance()
-    one(own, goal(), objective)
+    run_trial(own, goal(), objective)
     assert objective.calls == []
     assert own.get_trials()[1].state == TrialState.FAIL
-    assert len(tried(own)) == 1
+    assert len(finished_trials(own)) == 1
 
 
 def test_what_a_model_refuses_is_not_asked_again():
@@ -188,7 +188,7 @@ def test_what_a_model_refuses_is_not_asked_again():
     own, objective = study(), Refusing()
     search(own, goal(), objective, trials=15)
     assert len(objective.calls) == len(set(objective.calls))
-    assert len(tried(own)) == 15
+    assert len(finished_trials(own)) == 15
 
 
 def test_a_study_of_another_model_is_refused(tmp_path):
@@ -221,7 +221,7 @@ def test_who_falls_behind():
 def test_the_best_keeps_to_the_goal_and_was_measured_wholly():
     own = study()
     search(own, goal(), Distance(), trials=12)
-    found = tried(own)
+    found = finished_trials(own)
     assert best([each for each in found if not each.figures]) is None
     broken = [each._replace(violations={"max_damage": 0.1}) for each in found]
     assert best(broken) is None

@@ -10,7 +10,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit
 from ropewalk.search.proposals import next_space, open_spaces, seeds
 from ropewalk.search.spaces import ALL, Descent, DynamicSchedules, HandSet, Mixed, Pairs, Parts, Reaches, WindowsBelow
-from ropewalk.search.spaces.pairs import MOST_SHARE, crossed, genes, monotone, mutated
+from ropewalk.search.spaces.pairs import MOST_SHARE, cross, genes, monotone, mutate
 from ropewalk.search.trials import MeasuredTrial
 
 from search.synthetic import FACTS, everything, goal, is_static
@@ -114,7 +114,7 @@ def test_children_are_monotone_by_construction():
     mother = monotone([random.uniform(0, MOST_SHARE) for _ in range(16)])
     for _ in range(300):
         father = monotone([random.uniform(0, MOST_SHARE) for _ in range(16)])
-        child = mutated(crossed(mother, father, random), random)
+        child = mutate(cross(mother, father, random), random)
         assert list(child) == sorted(child)
         assert 0 <= min(child) <= max(child) <= MOST_SHARE
         mother = child
@@ -122,7 +122,7 @@ def test_children_are_monotone_by_construction():
 
 def test_a_child_has_genes_of_both():
     random, low, high = Random(3), (0.1,) * 8, (0.9,) * 8
-    children = [crossed(low, high, random) for _ in range(200)]
+    children = [cross(low, high, random) for _ in range(200)]
     tails = [child for child in children if set(child) == {0.1, 0.9}]
     assert tails  # a run up to the slowest pair comes through whole
     assert {child.index(0.9) for child in tails} == set(range(1, 8))
@@ -130,7 +130,7 @@ def test_a_child_has_genes_of_both():
 
 def test_children_differ_in_runs_of_pairs_and_by_little():
     random, mother = Random(0), tuple(n / 16 for n in range(16))
-    moved = [[a != b for a, b in zip(mother, mutated(mother, random), strict=True)] for _ in range(200)]
+    moved = [[a != b for a, b in zip(mother, mutate(mother, random), strict=True)] for _ in range(200)]
     assert all(any(each) for each in moved[:50]) or sum(any(each) for each in moved) > 190
     assert sum(map(sum, moved)) / len(moved) > 2
 
@@ -138,7 +138,7 @@ def test_children_differ_in_runs_of_pairs_and_by_little():
 def test_one_to_three_runs_are_moved():
     """Of shares that are all alike, each run makes one level more at most; a third of the children have one run."""
     random = Random(0)
-    counts = Counter(len(set(mutated((0.7,) * 40, random))) for _ in range(600))
+    counts = Counter(len(set(mutate((0.7,) * 40, random))) for _ in range(600))
     assert counts[1] < 60
     assert counts[1] + counts[2] > 200 - 3 * (600 * 1 / 3 * 2 / 3) ** 0.5
     assert max(counts) == 4

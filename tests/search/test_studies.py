@@ -9,8 +9,8 @@ from full_disk import room
 
 from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.search.search_loop import search, winner
-from ropewalk.search.studies import opened
-from ropewalk.search.trials import tried
+from ropewalk.search.studies import open_study
+from ropewalk.search.trials import finished_trials
 
 from search.synthetic import Distance, everything, goal
 
@@ -40,7 +40,7 @@ CHANGES = [
 
 
 def begun(path):
-    return opened(f"sqlite:///{path}", "fit", goal(), {"model": "1"}, everything)
+    return open_study(f"sqlite:///{path}", "fit", goal(), {"model": "1"}, everything)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def finished(tmp_path_factory):
 def test_a_study_that_was_changed_is_refused_when_it_is_opened(finished, tmp_path, words):
     path = tmp_path / "study.sqlite"
     path.write_bytes(finished.read_bytes())
-    assert len(tried(begun(path))) == 3
+    assert len(finished_trials(begun(path))) == 3
     file = sqlite3.connect(path)
     with file:
         file.execute(words)
@@ -82,14 +82,14 @@ def test_an_owner_that_is_none_is_left_alone(finished, tmp_path):
 def test_a_full_disk_ends_a_search_in_one_line_and_what_was_found_is_kept(finished, tmp_path):
     path = tmp_path / "study.sqlite"
     path.write_bytes(finished.read_bytes())
-    before = [each.extension for each in tried(begun(path))]
+    before = [each.extension for each in finished_trials(begun(path))]
     with (
         room(path.stat().st_size),
         pytest.raises(DoesNotFit, match=r"disk must be large enough.*start again; the search resumes"),
     ):
         search(begun(path), goal(), Distance(), trials=60)
-    assert [each.extension for each in tried(begun(path))][:3] == before
+    assert [each.extension for each in finished_trials(begun(path))][:3] == before
     search(begun(path), goal(), Distance(), trials=5)
-    assert len(tried(begun(path))) >= 5
+    assert len(finished_trials(begun(path))) >= 5
     with room(20_000), pytest.raises(DoesNotFit, match="disk must be large enough"):
         begun(tmp_path / "another.sqlite")

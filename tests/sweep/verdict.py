@@ -21,7 +21,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import parse_for
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import ATTENTION
-from ropewalk.hf.attach.modes import attached_all, by_attention
+from ropewalk.hf.attach.modes import apply_attention, attach_layers
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.inspect import Inspection, inspect
@@ -166,7 +166,7 @@ class _Run:
         for advice in seen.methods if self.tokens == TEXT else ():
             if advice.applies and advice.by == "extend" and advice.name not in SILENT:
                 extension = parse_for(advice.name, seen.facts, seen.target_len)
-                with by_attention(self.model, extension, attached_all(layers, facts, extension)):
+                with apply_attention(self.model, extension, attach_layers(layers, facts, extension)):
                     off = _off(rows.whole(), bare)
                 unused = seen.changes_nothing(extension)
                 assert unused or off > NOTHING, f"{advice.name} moves no logit ({off:.1e}), and no one is told"

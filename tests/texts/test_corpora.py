@@ -342,7 +342,7 @@ def test_what_is_too_long_is_cut_and_nothing_lost(sizes, kind, end, tmp_path_fac
     for n, each in enumerate(texts):
         (folder / f"{n}.txt").write_bytes(each.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpora, "LONGEST_DOCUMENT", 700)
+        patch.setattr(corpora, "LONGEST_TEXT", 700)
         source = f"folder:{folder}" if kind == "folder" else rows_in(folder / "some.jsonl", texts)
         try:
             found = list(documents(f"all:{source}"))
@@ -359,7 +359,7 @@ def test_what_is_too_long_is_cut_and_nothing_lost(sizes, kind, end, tmp_path_fac
 
 def test_the_pieces_of_a_file_are_read_one_by_one(tmp_path, monkeypatch):
     """A file may be larger than the memory."""
-    monkeypatch.setattr(corpora, "LONGEST_DOCUMENT", 1000)
+    monkeypatch.setattr(corpora, "LONGEST_TEXT", 1000)
     with (tmp_path / "large.txt").open("w") as file:
         file.writelines(f"{n}\n" for n in range(1_000_000))
     tracemalloc.start()

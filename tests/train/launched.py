@@ -9,7 +9,7 @@ from pathlib import Path
 from transformers import TrainerCallback
 
 from ropewalk.train.data.packs import PackedRows
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, train
 
 from train.texts import tokenizer, tokens
@@ -34,7 +34,7 @@ def run(folder, rows, name, stop=None):
     data = PackedRows(tokens(folder), tokenizer(), length=32, count=200, puzzles={"repeats": 0.5})
     plan = TrainingPlan(steps=STEPS, rows=rows, save_every=4, log_every=1, progress=False)
     callbacks = [] if stop is None else [EndTheLauncher(stop)]
-    return train(fresh(SHAPE), data, plan, folder / name, callbacks=callbacks)
+    return train(new_small_model(SHAPE), data, plan, folder / name, callbacks=callbacks)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ropewalk.train.checkpoints import (
     steps_done,
 )
 from ropewalk.train.data.packs import PackedRows
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, train
 
 from train.texts import tokenizer, tokens
@@ -42,7 +42,7 @@ class NoRoomFor(TrainerCallback):
 def run(path, name, callbacks=()):
     rows = PackedRows(tokens(path, count=20), tokenizer(), length=32, count=400)
     plan = TrainingPlan(steps=12, rows=4, save_every=4, log_every=1, progress=False)
-    return train(fresh(SMALL), rows, plan, path / name, callbacks=callbacks)
+    return train(new_small_model(SMALL), rows, plan, path / name, callbacks=callbacks)
 
 
 @pytest.mark.sampled(cases=1)

@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.train.data.packs import PackedRows, collated
+from ropewalk.train.data.packs import PackedRows, collate_items
 from ropewalk.train.length_schedule import LengthSchedule, LengthStage, StageSwitch, set_base
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, train
 
 from hf.models import tiny
@@ -36,7 +36,7 @@ def schedule(path, plan=PLAN, **more):
 def test_tokens_per_batch_are_constant(tmp_path):
     rows = schedule(tmp_path)
     assert len(rows) == 8 * 2 * 2
-    shapes = [tuple(collated([rows[n], rows[n + 1]])["input_ids"].shape) for n in range(0, len(rows), 2)]
+    shapes = [tuple(collate_items([rows[n], rows[n + 1]])["input_ids"].shape) for n in range(0, len(rows), 2)]
     assert shapes == [(8, 16)] * 12 + [(2, 64)] * 4  # the switch is where step 6 begins: 6 steps of 2 batches
 
 
@@ -68,7 +68,7 @@ class Watch(StopAt):
 
 
 def run(path, name, watch, base=10_000.0):
-    return train(fresh(SMALL), schedule(path), PLAN, path / name, callbacks=[watch])
+    return train(new_small_model(SMALL), schedule(path), PLAN, path / name, callbacks=[watch])
 
 
 def test_the_base_switches_with_the_length_and_is_saved(tmp_path):
@@ -97,7 +97,7 @@ def test_a_course_goes_on_as_it_began(tmp_path):
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["course"] == [[24, 16, None], [32, 64, 50_000.0]]
     stages = [LengthStage(0.5, packs(tmp_path, 16)), LengthStage(0.5, packs(tmp_path, 64), 50_000.0)]
     with pytest.raises(Conflict, match=r"the run began with other values of course"):
-        train(fresh(SMALL), LengthSchedule(stages, PLAN), PLAN, tmp_path / "run")
+        train(new_small_model(SMALL), LengthSchedule(stages, PLAN), PLAN, tmp_path / "run")
 
 
 def test_a_finished_course_leaves_the_model_as_at_its_end(tmp_path):
@@ -110,10 +110,10 @@ def test_a_finished_course_leaves_the_model_as_at_its_end(tmp_path):
 
 def test_a_course_is_that_of_its_plan(tmp_path):
     with pytest.raises(Conflict, match=r"length schedule: 8 steps of 2 rows, 2 batches each, got \(16, 2, 2\)"):
-        train(fresh(SMALL), schedule(tmp_path), replace(PLAN, steps=16), tmp_path / "longer")
+        train(new_small_model(SMALL), schedule(tmp_path), replace(PLAN, steps=16), tmp_path / "longer")
     run(tmp_path, "run", Watch(2))
     with pytest.raises(Conflict, match=r"the run began with other values of course"):
-        train(fresh(SMALL), packs(tmp_path, 16), PLAN, tmp_path / "run")
+        train(new_small_model(SMALL), packs(tmp_path, 16), PLAN, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "qwen3"])
@@ -128,7 +128,7 @@ def test_another_base_is_what_the_model_would_have_been_made_with(name):
 
 
 def test_bases_that_cannot_be_set_are_refused_before_training(tmp_path):
-    model = fresh(SMALL)
+    model = new_small_model(SMALL)
     with (
         rw.extended(model, "alibi"),
         pytest.raises(Conflict, match="model must be without an extension where a length"),
@@ -160,7 +160,7 @@ def test_courses_that_do_not_come_out_even(tmp_path):
 def test_a_stage_has_the_last_base_that_was_stated(bases, expected):
     ends, lengths = [2, 4, 6, 8], [16, 32, 32, 64]
     for begin in range(8):  # wherever training goes on, the model is as it would be had it come from the beginning
-        model, switches = fresh(SMALL), StageSwitch(PLAN, ends, lengths, bases)
+        model, switches = new_small_model(SMALL), StageSwitch(PLAN, ends, lengths, bases)
         for step in range(begin, 8):
             switches.on_step_begin(None, SimpleNamespace(global_step=step), None, model=model)
             config = model.config

@@ -6,9 +6,9 @@ from accelerate import ParallelismConfig
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
-from ropewalk.train.data.packs import PackedRows, collated, row_of
-from ropewalk.train.parallel import checked_rows, processes_per_row, require_divisible
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.data.packs import PackedRows, collate_items, row_of
+from ropewalk.train.parallel import check_rows, processes_per_row, require_divisible
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, arguments, train
 
 from hf.models import tiny
@@ -36,7 +36,7 @@ def test_among_how_many_as_accelerate_launch_says(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("extension", ["rerope:window=8", "alibi", "log_n", "dynamic_ntk", "randomized:limit=99"])
 def test_attention_of_ours_is_refused_before_training(tmp_path, extension):
-    packs, model = PackedRows(tokens(tmp_path, count=20), tokenizer(), length=32, count=50), fresh(SMALL)
+    packs, model = PackedRows(tokens(tmp_path, count=20), tokenizer(), length=32, count=50), new_small_model(SMALL)
     config = ParallelismConfig(cp_size=2)
     with (
         rw.extended(model, extension),
@@ -64,10 +64,10 @@ def test_models_own_attention(tmp_path):
 
 
 def test_rows_that_cannot_be_divided():
-    collate = checked_rows(collated, 2)
+    collate = check_rows(collate_items, 2)
     assert collate(rows(16))["input_ids"].shape == (1, 16)
     with pytest.raises(DoesNotFit, match="one text each where rows are divided"):
         collate(rows(8, 8))
     with pytest.raises(DoesNotFit, match="a multiple of 4, where rows are divided among 2"):
         collate(rows(18))
-    assert checked_rows(collated, 1) is collated
+    assert check_rows(collate_items, 1) is collate_items

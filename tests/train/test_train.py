@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.hf import extend
 from ropewalk.train.data.packs import PackedRows
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, last_checkpoint, train
 
 from train.texts import tokenizer, tokens
@@ -25,7 +25,7 @@ QUIET = {"rows": 4, "save_every": 4, "log_every": 1, "progress": False}
 
 def run(path, plan, callbacks=(), shape=SMALL, name="run", **more):
     rows = PackedRows(tokens(path), tokenizer(), length=32, count=400, puzzles={"repeats": 0.5})
-    return train(fresh(shape), rows, plan, path / name, callbacks=callbacks, **more)
+    return train(new_small_model(shape), rows, plan, path / name, callbacks=callbacks, **more)
 
 
 def losses(trainer):
@@ -182,11 +182,11 @@ def test_whatever_trainer_can_do(tmp_path):
 
 
 def test_a_model_trained_in_half_precision_computes_as_before(tmp_path):
-    model = fresh(SMALL)
+    model = new_small_model(SMALL)
     ids = torch.arange(20)[None]
     rows = PackedRows(tokens(tmp_path), tokenizer(), length=32, count=8)
     train(model, rows, TrainingPlan(steps=2, bf16=True, **QUIET), tmp_path / "run")
-    twin = fresh(SMALL)
+    twin = new_small_model(SMALL)
     twin.load_state_dict(model.state_dict())
     assert torch.equal(model.eval()(ids).logits, twin.eval()(ids).logits)
 
@@ -195,7 +195,7 @@ def test_what_an_extension_learns_is_not_pulled_towards_0(tmp_path):
     """AdamW's decay is apart from its gradients: of the same step it changes what it decays, and nothing else."""
     trained = []
     for decay in (0.0, 0.5):
-        model = fresh(SMALL)
+        model = new_small_model(SMALL)
         extend(model, "kerple")
         rows = PackedRows(tokens(tmp_path), tokenizer(), length=32, count=8)
         train(

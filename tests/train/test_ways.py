@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 import ropewalk as rw
 from ropewalk.train.data.packs import PackedRows
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, train
 
 from hf.models import tiny
@@ -27,9 +27,9 @@ def adapted(path):
     """A checkpoint from disk with adapters."""
     place = path / "pretrained"
     if not place.exists():
-        fresh(SMALL, seed=4).save_pretrained(place)
+        new_small_model(SMALL, seed=4).save_pretrained(place)
     torch.manual_seed(1)
-    model = type(fresh(SMALL)).from_pretrained(place)
+    model = type(new_small_model(SMALL)).from_pretrained(place)
     return get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
 
 
@@ -50,14 +50,14 @@ def test_adapters_alone_are_trained_and_saved_and_go_on(tmp_path, extension):
     assert len(kept) == 2 * 2 * 2
     assert not (tmp_path / "cut" / "checkpoint-3" / "model.safetensors").exists()
     assert losses(run(tmp_path, made(), "cut")) == losses(whole)
-    base, after = fresh(SMALL, seed=4).state_dict(), whole.model.get_base_model().state_dict()
+    base, after = new_small_model(SMALL, seed=4).state_dict(), whole.model.get_base_model().state_dict()
     for name, value in base.items():
         assert torch.equal(value, after.get(name, after.get(name.replace(".weight", ".base_layer.weight")))), name
 
 
 def test_learned_biases_go_on(tmp_path):
     def made():
-        model = fresh(SMALL)
+        model = new_small_model(SMALL)
         rw.extend(model, "kerple")
         return model
 
@@ -94,7 +94,7 @@ def test_compiled(tmp_path):
     """By all of torch.compile except the generator of code, which takes a minute."""
 
     def made():
-        model = fresh(SMALL)
+        model = new_small_model(SMALL)
         rw.extend(model, "rerope:window=8")
         return model
 

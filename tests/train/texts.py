@@ -3,7 +3,7 @@
 from functools import cache
 from random import Random
 
-from ropewalk.train.data.tokens import tokenised
+from ropewalk.train.data.tokens import tokenise
 from ropewalk.train.data.vocabulary import train_tokenizer
 
 WORDS = "the of rope long short walk turns key value text reads far near model window bias scale a in to".split()  # noqa: SIM905
@@ -28,4 +28,4 @@ def tokenizer(size=300):
 
 
 def tokens(path, split="train", **sizes):
-    return tokenised(folder_of(path / "texts", **sizes), split, tokenizer(), path / "cache")
+    return tokenise(folder_of(path / "texts", **sizes), split, tokenizer(), path / "cache")

@@ -25,9 +25,9 @@ from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.attention.torch_kernels.fused import Gradients, PartialAttention
-from ropewalk.attention.torch_kernels.softmax import by_sinks, with_sinks
+from ropewalk.attention.torch_kernels.softmax import add_sinks, sink_gradient
 
-ROWS = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
+ROWS_PER_BLOCK = 256  # of a block: the fastest of 64, 128, 256 and 512 in both precisions
 
 
 def why_not(problem: Problem) -> str | None:
@@ -111,7 +111,7 @@ def bias_diagonals(
 
 def _distances(diagonal: DiagonalRows, device: torch.device) -> Tensor:
     """The distance of each number of the line: the largest first, down to that of a block's first row and last key."""
-    return torch.arange(diagonal.last, -ROWS - 1, -1, device=device)
+    return torch.arange(diagonal.last, -ROWS_PER_BLOCK - 1, -1, device=device)
 
 
 @torch.no_grad()
@@ -122,7 +122,7 @@ def _bands(diagonal: DiagonalRows, line_hx: Tensor, q_bhid: Tensor, k_bgjd: Tens
         return all_heads(q_bhid, k_bgjd, furthest - diagonal.nearest + 1)
     f_hx = line_hx[:, diagonal.last - furthest : diagonal.last - diagonal.nearest + 1].flip(-1)
     first = diagonal.ahead + diagonal.rows.start - diagonal.nearest
-    return head_bands(f_hx, q_bhid, k_bgjd, slice(first, first + q_bhid.shape[2]), ROWS)
+    return head_bands(f_hx, q_bhid, k_bgjd, slice(first, first + q_bhid.shape[2]), ROWS_PER_BLOCK)
 
 
 class BiasDiagonalsFunction(torch.autograd.Function):
@@ -146,7 +146,7 @@ class BiasDiagonalsFunction(torch.autograd.Function):
             q, k, v = block.queries(q_bhid), block.keys(k_bgjd), block.keys(v_bgjd)
             part = fused.forward(q, k, v, triangle=False, mask_ij=block.mask)
             if sink_h is not None:
-                part = with_sinks(part, block.sinks(sink_h))
+                part = add_sinks(part, block.sinks(sink_h))
             block.put(out, part.out_bhid)
             block.put(lse, part.lse_bhi)
         ctx.save_for_backward(q_bhid, k_bgjd, v_bgjd, out, lse, line_hx, sink_h)
@@ -170,7 +170,9 @@ class BiasDiagonalsFunction(torch.autograd.Function):
                 block.keys(by_k).add_(part.k_bgjd)
                 block.keys(by_v).add_(part.v_bgjd)
                 if by_sink is not None:
-                    by_sink[block.band.heads] += by_sinks(grad, PartialAttention(output, sums), block.sinks(sink_h))
+                    by_sink[block.band.heads] += sink_gradient(
+                        grad, PartialAttention(output, sums), block.sinks(sink_h)
+                    )
         return by_q, by_k.to(k_bgjd.dtype), by_v.to(v_bgjd.dtype), by_line, by_sink, None, None
 
 
@@ -219,8 +221,8 @@ def _blocks(
     for band in head_bands:
         reach = diagonal._replace(furthest=diagonal.nearest + band.width - 1)
         mask_hx, highest_h = _mask_line(reach, line_hx[band.heads], compute_dtype(q_bhid.dtype))
-        for first in range(0, q_bhid.shape[2], ROWS):
-            rows = slice(first, min(first + ROWS, q_bhid.shape[2]))
+        for first in range(0, q_bhid.shape[2], ROWS_PER_BLOCK):
+            rows = slice(first, min(first + ROWS_PER_BLOCK, q_bhid.shape[2]))
             lowest, highest = (diagonal.ahead + diagonal.rows.start + row for row in (first, rows.stop - 1))
             visible = slice(max(lowest - reach.furthest, 0), highest - diagonal.nearest + 1)
             begin = diagonal.last - (highest - visible.start)

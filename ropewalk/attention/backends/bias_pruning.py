@@ -27,8 +27,8 @@ from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
 
 # The base-2 logarithm of the share of a row's weight that may be left out: less than rounding takes.
 NEGLIGIBLE = {torch.float64: -56, torch.float32: -24, torch.float16: -16, torch.bfloat16: -16}
-SMALLEST = 1e-300  # below it float64 does not resolve shares
-ROUNDING = 1.001  # margin on norms; in a thousand dimensions float32 is right to 1e-4
+SMALLEST_SHARE = 1e-300  # below it float64 does not resolve shares
+NORM_MARGIN = 1.001  # margin on norms; in a thousand dimensions float32 is right to 1e-4
 FEWEST_QUERIES = 128  # queries; for fewer, the norms of all keys cost more than they save
 FEWEST_PAIRS = 2**20  # pairs of a head; for fewer, the norms cost more than 2 % of the attention
 NORM_TOKENS = 1024  # tokens whose norms are computed together: what fits the cache
@@ -62,23 +62,23 @@ def head_bands(f_hx: Tensor, q_bhid: Tensor, k_bgjd: Tensor, near: slice, block:
         return everything
     mass_hx = torch.exp2((f_hx - f_hx.amax(-1, keepdim=True)) * LOG2_E)
     beyond_hx = mass_hx.flip(-1).cumsum(-1).flip(-1)
-    allowed_h = mass_hx[:, 0] * 2.0 ** NEGLIGIBLE[q_bhid.dtype] / ROUNDING
+    allowed_h = mass_hx[:, 0] * 2.0 ** NEGLIGIBLE[q_bhid.dtype] / NORM_MARGIN
     if (_worthwhile(_widths(beyond_hx, allowed_h), visible_i, block) == f_hx.shape[-1]).all():
         return everything  # whatever the norms
     allowed_bh = allowed_h * torch.exp(-_demand(q_bhid, k_bgjd, near))
-    return _grouped(_worthwhile(_widths(beyond_hx, allowed_bh), visible_i, block), k_bgjd.shape[1])
+    return _group(_worthwhile(_widths(beyond_hx, allowed_bh), visible_i, block), k_bgjd.shape[1])
 
 
 def _widths(beyond_hx: Tensor, allowed_bh: Tensor) -> Tensor:
     """The smallest number of distances beyond which no more weight is left than allowed; NaN allows nothing."""
-    negligible_bhx = (beyond_hx <= allowed_bh[..., None]) & (allowed_bh[..., None] > SMALLEST)
+    negligible_bhx = (beyond_hx <= allowed_bh[..., None]) & (allowed_bh[..., None] > SMALLEST_SHARE)
     return (~negligible_bhx).sum(-1).clamp(min=1).cpu()
 
 
 def _demand(q_bhid: Tensor, k_bgjd: Tensor, near: slice) -> Tensor:
     """By how much a row's logits may exceed that of its nearest key, [batch, heads], float64."""
     keys, queries, nearest = (torch.split(x, NORM_TOKENS, 2) for x in (k_bgjd, q_bhid, k_bgjd[:, :, near]))
-    longest_bg = torch.stack([vector_norm(to_compute_dtype(k), dim=-1).amax(-1) for k in keys]).amax(0) * ROUNDING
+    longest_bg = torch.stack([vector_norm(to_compute_dtype(k), dim=-1).amax(-1) for k in keys]).amax(0) * NORM_MARGIN
     above = []
     for q, k in zip(queries, nearest, strict=True):
         q_bgrid = to_compute_dtype(q).unflatten(1, (k.shape[1], -1))  # type: ignore[no-untyped-call]
@@ -93,14 +93,14 @@ def _worthwhile(width_bh: Tensor, visible_i: Tensor, block: int) -> Tensor:
     return width_bh.where(computed_bh <= (1 - WORTH) * visible_i.sum(), int(visible_i[-1]))
 
 
-def _grouped(width_bh: Tensor, groups: int) -> list[HeadBand]:
+def _group(width_bh: Tensor, groups: int) -> list[HeadBand]:
     """Neighbouring heads of one width together, where the query heads of each key head stay together."""
     alike = bool((width_bh == width_bh[:1]).all())
     rows = [slice(0, len(width_bh))] if alike else [slice(b, b + 1) for b in range(len(width_bh))]
-    return [band for row in rows for band in _of_row(row, width_bh[row.start].tolist(), groups)]
+    return [band for row in rows for band in _bands_of_row(row, width_bh[row.start].tolist(), groups)]
 
 
-def _of_row(row: slice, widths: Sequence[int], groups: int) -> list[HeadBand]:
+def _bands_of_row(row: slice, widths: Sequence[int], groups: int) -> list[HeadBand]:
     members = len(widths) // groups
     bands = []
     for width, run in itertools.groupby(range(len(widths)), key=widths.__getitem__):

@@ -19,9 +19,9 @@ from ropewalk.attention.layout.segments import Segment
 from ropewalk.attention.problem import AttentionInputs
 from ropewalk.attention.rotation.precision import to_compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies
-from ropewalk.attention.torch_kernels.softmax import capped, softmax
+from ropewalk.attention.torch_kernels.softmax import cap_logits, softmax
 
-BLOCK = 128
+DENSE_BLOCK = 128
 
 # The bias at [queries, keys]: from effective distances and the block's rows, [heads or 1, queries, keys].
 BiasOf = Callable[[Tensor, slice], Tensor]
@@ -37,14 +37,14 @@ def dense(
 ) -> Tensor:
     """The attention of all segments together, in the type of the values."""
     length = copies.q[0].shape[2]
-    blocks = [slice(first, min(first + BLOCK, length)) for first in range(0, length, BLOCK)]
+    blocks = [slice(first, min(first + DENSE_BLOCK, length)) for first in range(0, length, DENSE_BLOCK)]
 
     def block(rows: slice) -> Tensor:
         parts = _parts(rows, copies, segments, bias_of, softcap, mask_bhij)
         if parts is None:
             q, v = copies.q[0], copies.v[0]
             return v.new_zeros(*q.shape[:2], rows.stop - rows.start, v.shape[-1])
-        return _weighted(*parts, sink_h)
+        return _weighted_sum(*parts, sink_h)
 
     if not torch.is_grad_enabled():
         return torch.cat([block(rows) for rows in blocks], 2)
@@ -63,7 +63,7 @@ def _parts(
     these keys; nothing where no row sees a key."""
     logits, values = [], []
     for segment, job in zip(segments, copies.jobs, strict=True):
-        start, stop = (_of_block(bound, segment, rows) for bound in (segment.start, segment.stop))
+        start, stop = (_numbers_of_block(bound, segment, rows) for bound in (segment.start, segment.stop))
         seeing = stop > start
         if not seeing.any():
             continue
@@ -72,21 +72,21 @@ def _parts(
         inside = ((start[:, None] <= j) & (j < stop[:, None])).to(copies.q[job.q].device)
         logit = _product(copies.q[job.q][:, :, rows], copies.k[job.k][:, :, keys])
         if bias_of is not None:
-            distance = (_of_block(segment.q_at, segment, rows)[:, None] - segment.k_at[keys]).to(logit.device)
+            distance = (_numbers_of_block(segment.q_at, segment, rows)[:, None] - segment.k_at[keys]).to(logit.device)
             logit = logit + bias_of(distance.where(inside, 0), rows).to(logit.dtype)
-        logit = capped(logit, softcap)
+        logit = cap_logits(logit, softcap)
         if mask_bhij is not None:  # after the cap, as the eager code of transformers adds masks
             logit = logit + mask_bhij[:, :, rows, keys].to(logit.dtype)
         logits.append(logit.masked_fill(~inside, -torch.inf))
         values.append(copies.v[job.v][:, :, keys])
-    return (_joined(logits, 3), _joined(values, 2)) if logits else None
+    return (_join(logits, 3), _join(values, 2)) if logits else None
 
 
-def _joined(parts: list[Tensor], dim: int) -> Tensor:
+def _join(parts: list[Tensor], dim: int) -> Tensor:
     return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
 
-def _of_block(per_row: Tensor, segment: Segment, rows: slice) -> Tensor:
+def _numbers_of_block(per_row: Tensor, segment: Segment, rows: slice) -> Tensor:
     """A number for each of the block's rows, from one for each of the segment's rows; 0 for rows that it does not
     have, so that their bounds are empty."""
     whole = per_row.new_zeros(rows.stop - rows.start)
@@ -104,7 +104,7 @@ def _product(q_bhid: Tensor, k_bgjd: Tensor) -> Tensor:
     return product.reshape(len(q_bhid), -1, rows, k_bgjd.shape[2])
 
 
-def _weighted(logit_bhij: Tensor, v_bgjd: Tensor, sink_h: Tensor | None) -> Tensor:
+def _weighted_sum(logit_bhij: Tensor, v_bgjd: Tensor, sink_h: Tensor | None) -> Tensor:
     """Softmax and sum; zeros in a row that sees nothing."""
     seeing = (logit_bhij > -torch.inf).any(-1, keepdim=True)
     sink_hid = None if sink_h is None else sink_h[:, None, None]

@@ -22,8 +22,8 @@ from torch import Tensor
 from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
 from ropewalk.attention.torch_kernels.fused import Gradients, PartialAttention
 
-KEYS = 512  # of a block, with 256 rows: the fastest of 256, 512, 768 and 1024
-LOGITS = 256 * KEYS  # of the blocks that are computed together
+KEYS_PER_BLOCK = 512  # of a block, with 256 rows: the fastest of 256, 512, 768 and 1024
+LOGITS_PER_BLOCK = 256 * KEYS_PER_BLOCK  # of the blocks that are computed together
 
 
 class DiagonalGradients(NamedTuple):
@@ -45,7 +45,7 @@ def backward(
     by_q, by_k, by_v = (x.flatten(0, 1) for x in totals)
     rows, size = q_pid.shape[1:]
     line_hx = q_pid.new_zeros(q_bhid.shape[1], rows + k_gjd.shape[1] - 1, dtype=torch.float64)
-    for p, h, g, keys in _together(q_bhid, k_bgjd):
+    for p, h, g, keys in _blocks_of_one_matmul(q_bhid, k_bgjd):
         q, k, v, grad = q_pid[p], k_gjd[g, keys], v_gjd[g, keys], grad_pid[p]
         weight = _weight(q, k, mask_hij[h, :, keys], lse_pi[p])
         slope, by_diagonal = _slope(weight, grad, v, common_pi[p])
@@ -56,17 +56,17 @@ def backward(
     return DiagonalGradients(totals, line_hx)
 
 
-def _together(q_bhid: Tensor, k_bgjd: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, slice]]:
+def _blocks_of_one_matmul(q_bhid: Tensor, k_bgjd: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, slice]]:
     """Blocks that share a matmul: batch rows with heads as a slice, the head and the key head of each, and keys."""
     batch, heads, rows, _ = q_bhid.shape
     groups, count = k_bgjd.shape[1:3]
     p = torch.arange(batch * heads, device=q_bhid.device)
     h = p % heads
     g = p // heads * groups + h // (heads // groups)
-    at_once = max(1, LOGITS // (rows * min(count, KEYS)))
-    for first, key in itertools.product(range(0, len(p), at_once), range(0, count, KEYS)):
+    at_once = max(1, LOGITS_PER_BLOCK // (rows * min(count, KEYS_PER_BLOCK)))
+    for first, key in itertools.product(range(0, len(p), at_once), range(0, count, KEYS_PER_BLOCK)):
         some = slice(first, first + at_once)
-        yield some, h[some], g[some], slice(key, key + KEYS)
+        yield some, h[some], g[some], slice(key, key + KEYS_PER_BLOCK)
 
 
 def _weight(q_pid: Tensor, k_pjd: Tensor, mask_pij: Tensor, lse_pi: Tensor) -> Tensor:

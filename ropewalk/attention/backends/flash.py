@@ -23,7 +23,7 @@ from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.attention.torch_kernels.fused import PartialAttention
-from ropewalk.attention.torch_kernels.softmax import by_sinks, with_sinks
+from ropewalk.attention.torch_kernels.softmax import add_sinks, sink_gradient
 
 # Rows of a band's blocks, as measured: the backward pass in half precision is faster with larger ones.
 FORWARD_ROWS = 64
@@ -91,14 +91,14 @@ class FlashFunction(torch.autograd.Function):
         ctx: Any, jobs: Sequence[BiasedSegment], sizes: tuple[int, int], sink_h: Tensor | None, *tensors: Tensor
     ) -> Tensor:
         """The output. `sizes` counts the copies of queries and of keys in `tensors`; the values follow."""
-        qs, ks, vs = _apart(tensors, sizes)
+        qs, ks, vs = _split(tensors, sizes)
         ctx.jobs, ctx.sizes, ctx.whole_call = jobs, sizes, _whole_call(jobs, qs, ks)
         if ctx.whole_call is not None:
             out, lse = fused.forward(qs[0], ks[0], vs[0], **ctx.whole_call._asdict())
         else:
-            out, lse = _in_parts(jobs, qs, ks, vs)
+            out, lse = _attend_in_parts(jobs, qs, ks, vs)
         if sink_h is not None:
-            out, lse = with_sinks(PartialAttention(out, lse), sink_h)
+            out, lse = add_sinks(PartialAttention(out, lse), sink_h)
         ctx.save_for_backward(*tensors, out, lse, sink_h)
         return out
 
@@ -107,18 +107,18 @@ class FlashFunction(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of the same tensors."""
         *tensors, out, lse, sink_h = ctx.saved_tensors
-        by_sink = by_sinks(grads[0], PartialAttention(out, lse), sink_h) if ctx.needs_input_grad[2] else None
+        by_sink = sink_gradient(grads[0], PartialAttention(out, lse), sink_h) if ctx.needs_input_grad[2] else None
         if ctx.whole_call is not None:
             q, k, v = tensors
             slopes = fused.backward(grads[0], q, k, v, PartialAttention(out, lse), **ctx.whole_call._asdict())
             return None, None, by_sink, *slopes
         totals = [torch.zeros(x.shape, dtype=compute_dtype(x.dtype), device=x.device) for x in tensors]
-        (qs, ks, vs), (by_q, by_k, by_v) = _apart(tensors, ctx.sizes), _apart(totals, ctx.sizes)
-        for b in _at_once(len(out), ks):
+        (qs, ks, vs), (by_q, by_k, by_v) = _split(tensors, ctx.sizes), _split(totals, ctx.sizes)
+        for b in _rows_of_one_call(len(out), ks):
             grad, whole = _row(grads[0], b), PartialAttention(_row(out, b), _row(lse, b))
             for job, bias_hi in ctx.jobs:
                 q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
-                part = whole if bias_hi is None else whole._replace(lse_bhi=whole.lse_bhi - _of_heads(bias_hi, q))
+                part = whole if bias_hi is None else whole._replace(lse_bhi=whole.lse_bhi - _bias_of_heads(bias_hi, q))
                 for call in _kernel_calls(job, q, k, v, BACKWARD_ROWS[out.dtype]):
                     call.backward(grad, part, (_row(by_q[job.q], b), _row(by_k[job.k], b), _row(by_v[job.v], b)))
         return None, None, by_sink, *(total.to(tensor.dtype) for total, tensor in zip(totals, tensors, strict=True))
@@ -143,29 +143,29 @@ def _whole_call(jobs: Sequence[BiasedSegment], qs: Sequence[Tensor], ks: Sequenc
     return WholeCall(tile.kind == "triangle", window)
 
 
-def _in_parts(
+def _attend_in_parts(
     jobs: Sequence[BiasedSegment], qs: Sequence[Tensor], ks: Sequence[Tensor], vs: Sequence[Tensor]
 ) -> PartialAttention:
     """The attention of all segments, merged from calls for their tiles."""
     out = torch.zeros(*qs[0].shape[:-1], vs[0].shape[-1], dtype=vs[0].dtype, device=vs[0].device)
     lse = torch.full(qs[0].shape[:-1], -torch.inf, dtype=compute_dtype(out.dtype), device=out.device)
-    for b in _at_once(len(out), ks):
+    for b in _rows_of_one_call(len(out), ks):
         whole, empty = PartialAttention(_row(out, b), _row(lse, b)), torch.ones(out.shape[2], dtype=torch.bool)
         for job, bias_hi in jobs:
             q, k, v = _row(qs[job.q], b), _row(ks[job.k], b), _row(vs[job.v], b)
-            bias = None if bias_hi is None else _of_heads(bias_hi, q)
+            bias = None if bias_hi is None else _bias_of_heads(bias_hi, q)
             for call in _kernel_calls(job, q, k, v, FORWARD_ROWS):
                 call.forward(whole, empty, bias)
     return PartialAttention(out, lse)
 
 
-def _apart(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[Tensor], ...]:
+def _split(tensors: Sequence[Tensor], sizes: tuple[int, int]) -> tuple[Sequence[Tensor], ...]:
     """Queries, keys and values."""
     queries, keys = sizes
     return tensors[:queries], tensors[queries : queries + keys], tensors[queries + keys :]
 
 
-def _at_once(batch: int, keys: Sequence[Tensor]) -> list[slice]:
+def _rows_of_one_call(batch: int, keys: Sequence[Tensor]) -> list[slice]:
     """The batch rows that share a kernel's call."""
     if keys[0].device.type == "cuda":
         return [slice(0, batch)]
@@ -178,7 +178,7 @@ def _row(x_bhi: Tensor, rows: slice) -> Tensor:
     return x_bhi[rows].flatten(0, 1)
 
 
-def _of_heads(bias_hi: Tensor, q_hid: Tensor) -> Tensor:
+def _bias_of_heads(bias_hi: Tensor, q_hid: Tensor) -> Tensor:
     """The same biases for the heads of every batch row."""
     return bias_hi.repeat(len(q_hid) // len(bias_hi), 1)
 
@@ -321,11 +321,11 @@ def _run(inputs: AttentionInputs) -> Tensor:
     if problem.row_biases is None:
         return flash(inputs.rotated_copies(), inputs.sink_h)
     pairs = zip(problem.segments, problem.row_biases, strict=True)
-    biases_hi = [_of_all_rows(segment.rows, bias_hi, inputs.q_bhid) for segment, bias_hi in pairs]
+    biases_hi = [_widen_to_all_rows(segment.rows, bias_hi, inputs.q_bhid) for segment, bias_hi in pairs]
     return flash(inputs.rotated_copies(), inputs.sink_h, biases_hi)
 
 
-def _of_all_rows(rows: slice, bias_hi: Tensor, q_bhid: Tensor) -> Tensor:
+def _widen_to_all_rows(rows: slice, bias_hi: Tensor, q_bhid: Tensor) -> Tensor:
     """One number for each query, in the precision of the computation: those given for some rows, and 0 elsewhere."""
     dtype = compute_dtype(q_bhid.dtype)
     every_hi = torch.zeros(q_bhid.shape[1:3], dtype=dtype, device=q_bhid.device)

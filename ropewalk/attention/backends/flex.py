@@ -22,14 +22,14 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from ropewalk.attention.backends.backend import Backend
-from ropewalk.attention.layout.block_lists import BLOCK, BlockLists, block_lists
+from ropewalk.attention.layout.block_lists import FLEX_BLOCK, BlockLists, block_lists
 from ropewalk.attention.layout.distances import distance_line
 from ropewalk.attention.layout.segments import Segment
 from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs
 from ropewalk.attention.torch_kernels.matmul import PartialAttention
-from ropewalk.attention.torch_kernels.softmax import merged
+from ropewalk.attention.torch_kernels.softmax import merge_parts
 from ropewalk.errors import DoesNotFit
 
 SMALLEST_HEAD = 16  # of FlexAttention's kernels
@@ -73,7 +73,7 @@ def flex(
         of_rows = [(segment, job) for segment, job in pairs if segment.rows.start == first]
         merged = len(of_rows) > 1 or sink_h is not None
         parts = [_segment(copies, job, segment, bias_at, softcap, merged=merged) for segment, job in of_rows]
-        outputs += [_zeros(copies, first - done), _merged(parts, sink_h)]
+        outputs += [_zeros(copies, first - done), _merge(parts, sink_h)]
         done = of_rows[0][0].rows.stop
     return torch.cat([*outputs, _zeros(copies, copies.q[0].shape[2] - done)], 2)
 
@@ -118,22 +118,22 @@ def _compiled_call(*arguments: object) -> tuple[Tensor, Tensor | None]:
     from torch._dynamo.exc import FailOnRecompileLimitHit  # which loads the compiler
 
     try:
-        return compiled()(*arguments)
+        return compile_call()(*arguments)
     except FailOnRecompileLimitHit as limit:
-        raise _refused(f"{KINDS} kinds of calls already") from limit
+        raise _refusal(f"{KINDS} kinds of calls already") from limit
 
 
 @cache
-def compiled() -> Callable[..., tuple[Tensor, Tensor | None]]:
+def compile_call() -> Callable[..., tuple[Tensor, Tensor | None]]:
     """The call, compiled once for all lengths. A graph break or a full recompile limit is an error."""
     limits = {"recompile_limit": KINDS, "isolate_recompiles": True}
-    return torch.compile(never_uncompiled, dynamic=True, fullgraph=True, **limits)  # type: ignore[call-overload, no-any-return]
+    return torch.compile(require_compiling, dynamic=True, fullgraph=True, **limits)  # type: ignore[call-overload, no-any-return]
 
 
-def never_uncompiled(*arguments: Any) -> tuple[Tensor, Tensor | None]:
+def require_compiling(*arguments: Any) -> tuple[Tensor, Tensor | None]:
     """The call, and an error where torch would run it uncompiled, which it may do without a warning."""
     if not torch.compiler.is_compiling():
-        raise _refused("a torch that does not compile (it is disabled, or its stance is eager)")
+        raise _refusal("a torch that does not compile (it is disabled, or its stance is eager)")
     return call(*arguments)
 
 
@@ -153,10 +153,10 @@ def call(
     def inside(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return (start_i[i] <= j) & (j < stop_i[i])
 
-    mask = BlockMask((q_bhid.shape[2], k_bgjd.shape[2]), *lists, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=inside)
+    mask = BlockMask((q_bhid.shape[2], k_bgjd.shape[2]), *lists, BLOCK_SIZE=(FLEX_BLOCK, FLEX_BLOCK), mask_mod=inside)
     out, aux = flex_attention(
         *(q_bhid, k_bgjd, v_bgjd),
-        score_mod=_scored(bias, cap),
+        score_mod=_score_function(bias, cap),
         block_mask=mask,
         enable_gqa=True,
         kernel_options={"BACKEND": "TRITON"},  # for few queries too: other kernels have no gradient of the lse
@@ -165,7 +165,7 @@ def call(
     return out, aux.lse
 
 
-def _scored(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> Callable[..., Tensor] | None:
+def _score_function(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> Callable[..., Tensor] | None:
     """What is done to a scaled product: the bias is added, then the cap is applied."""
     if bias is None and cap is None:
         return None
@@ -179,10 +179,10 @@ def _scored(bias: tuple[Tensor, Tensor, Tensor] | None, cap: Tensor | None) -> C
     return scored
 
 
-def _merged(parts: Sequence[SegmentOutput], sink_h: Tensor | None) -> Tensor:
+def _merge(parts: Sequence[SegmentOutput], sink_h: Tensor | None) -> Tensor:
     if len(parts) == 1 and sink_h is None:  # its log-sum-exp was not computed
         return parts[0].out_bhid
-    return merged([PartialAttention(out, lse) for out, lse in parts if lse is not None], sink_h)
+    return merge_parts([PartialAttention(out, lse) for out, lse in parts if lse is not None], sink_h)
 
 
 def _zeros(copies: RotatedCopies, rows: int) -> Tensor:
@@ -190,7 +190,7 @@ def _zeros(copies: RotatedCopies, rows: int) -> Tensor:
     return copies.q[0].new_zeros(*copies.q[0].shape[:2], rows, copies.v[0].shape[-1])
 
 
-def _refused(got: str) -> DoesNotFit:
+def _refusal(got: str) -> DoesNotFit:
     return DoesNotFit(
         "attention by FlexAttention",
         f"compiled, in at most {KINDS} kinds (uncompiled it stores every query-key pair)",

@@ -98,7 +98,7 @@ def _rotations(
     for keys in (False, True):
         chosen = [n for n, (at, of_keys) in enumerate(positions.entries) if of_keys == keys]
         chosen = [n for n in chosen if session.decays or positions.entries[n][0].any()]
-        at_bn = _of_equal_rank([positions.entries[n][0] for n in chosen])
+        at_bn = _to_pair_positions([positions.entries[n][0] for n in chosen])
         whole = session.rotation(torch.cat(at_bn, 1), stage, dtype, keys=keys) if chosen else None
         if whole:
             cos, sin = (part.to(device) for part in expand_rotation(whole, session.terms.facts.interleaved))
@@ -107,7 +107,7 @@ def _rotations(
     return rotations
 
 
-def _of_equal_rank(at_bn: list[Tensor]) -> list[Tensor]:
+def _to_pair_positions(at_bn: list[Tensor]) -> list[Tensor]:
     """Positions of tokens beside positions of their pairs: all as positions of pairs."""
     pairs = max((at.shape[2] for at in at_bn if at.dim() == 3), default=0)
     return [at[..., None].expand(-1, -1, pairs) if pairs and at.dim() == 2 else at for at in at_bn]

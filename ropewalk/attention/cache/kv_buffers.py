@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 GROWTH = 1.25  # how much larger a full buffer becomes
-ROOM = 256  # tokens of a full buffer, at least
+LEAST_ROOM = 256  # tokens of a full buffer, at least
 
 Lanes = list[Tensor]
 
@@ -76,7 +76,7 @@ class FullBuffer:
     def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """Append the tokens; all of them are visible, in order."""
         end = count + new[0].shape[2]
-        lanes = _with_room(lanes, new, count, end)
+        lanes = _make_room(lanes, new, count, end)
         for lane, part in zip(lanes, new, strict=True):
             lane[:, :, count:end] = part
         return BufferUpdate(lanes, 0, [lane[:, :, :end] for lane in lanes])
@@ -98,11 +98,11 @@ class FullBuffer:
         return torch.arange(indices.start, indices.stop)
 
 
-def _with_room(lanes: Lanes, new: Lanes, count: int, end: int) -> Lanes:
+def _make_room(lanes: Lanes, new: Lanes, count: int, end: int) -> Lanes:
     """The same lanes with room up to `end`."""
     if lanes and end <= lanes[0].shape[2]:
         return lanes
-    room = max(end, ROOM, int(count * GROWTH))
+    room = max(end, LEAST_ROOM, int(count * GROWTH))
     wider = [part.new_empty(*part.shape[:2], room, part.shape[3]) for part in new]
     for lane, old in zip(wider, lanes, strict=False):
         lane[:, :, :count] = old[:, :, :count]

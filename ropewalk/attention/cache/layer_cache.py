@@ -20,7 +20,7 @@ from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.rotation.precision import to_compute_dtype
 from ropewalk.attention.rotation.rotate import rotate, rotate_few
 from ropewalk.attention.torch_kernels import fused
-from ropewalk.attention.torch_kernels.softmax import capped, merged, softmax
+from ropewalk.attention.torch_kernels.softmax import cap_logits, merge_parts, softmax
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.inputs import require_kinship, require_shapes
 
@@ -149,7 +149,7 @@ class LayerCache:
             keys, values = (self._lanes[read.buffer][lane][:, :, read.indices] for lane in (ROTATED, VALUES))
             q_bh1d = (queries[read.query] * math.sqrt(keys.shape[-1])).flatten(1, 2)[:, :, None]  # the kernel scales
             parts.append(fused.forward(q_bh1d.to(values.dtype), keys, values, triangle=False))
-        return merged(parts, self.session.terms.sink_h)
+        return merge_parts(parts, self.session.terms.sink_h)
 
     def _weighted(self, reads: list[BufferRead], queries: list[Tensor]) -> Tensor:
         """The output over all reads: one softmax, split over the buffers."""
@@ -169,8 +169,8 @@ class LayerCache:
         logit = q_bgrd @ to_compute_dtype(self._lanes[read.buffer][ROTATED][:, :, read.indices]).mT
         softcap, mask = self.session.terms.facts.softcap, read.mask_bgrn
         if mask is None:
-            return capped(logit, softcap)
-        whole = capped(logit + mask, softcap)
+            return cap_logits(logit, softcap)
+        whole = cap_logits(logit + mask, softcap)
         return whole if softcap is None else whole.masked_fill(mask == -torch.inf, -torch.inf)
 
     def _rotate_again(self, n: int, stage: Stage | None) -> None:

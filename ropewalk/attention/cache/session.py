@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ropewalk.attention.cache.kv_buffers import FullBuffer, KVBuffer, PrefixBuffer, RingBuffer
 from ropewalk.attention.layout.retention import FAR_POSITION, Retention, span_retention
-from ropewalk.attention.layout.shared import once
+from ropewalk.attention.layout.shared import compute_once
 from ropewalk.attention.problem import layer_terms
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.attention.rotation.rotate import Rotation, rotation_at
@@ -121,7 +121,9 @@ class Session:
             return Rotation(*(part.to(device, compute_dtype(dtype)) for part in (cos, sin)))
 
         spec = (self, stage, dtype, device, keys)  # all layers of a pass rotate by the same angles
-        return once("rotation through a cache", spec, (at_bn,), computed, 2 * at_bn.numel() * len(tables[0].inv_freq))
+        return compute_once(
+            "rotation through a cache", spec, (at_bn,), computed, 2 * at_bn.numel() * len(tables[0].inv_freq)
+        )
 
 
 def key_positions(spans: Sequence[Span], turns: Tensor) -> list[bytes]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-BLOCK = 128
+FLEX_BLOCK = 128
 FEWEST_ENTRIES = 2  # entries of a list: a size of 1 would be compiled separately
 
 
@@ -32,18 +32,18 @@ class BlockLists(NamedTuple):
 
 def block_lists(start: Tensor, stop: Tensor, keys: int) -> BlockLists:
     """The lists of rows that see the keys start <= key < stop; rows that see nothing have stop <= start."""
-    size = (-(-len(start) // BLOCK), -(-keys // BLOCK))
+    size = (-(-len(start) // FLEX_BLOCK), -(-keys // FLEX_BLOCK))
     first, full_first, full_end, end = _edges(start, stop, keys)
     before, after = _pairs(first, full_first), _pairs(full_end, end)
     row, column = (torch.cat(parts) for parts in zip(before, after, strict=True))
     full_row, full_column = _pairs(full_first, full_end)
     return BlockLists(
-        *_of_one_width(_listed(row, column, size[0]), _listed(full_row, full_column, size[0])),
-        *_of_one_width(_listed(column, row, size[1]), _listed(full_column, full_row, size[1])),
+        *_pad_to_one_width(_list_members(row, column, size[0]), _list_members(full_row, full_column, size[0])),
+        *_pad_to_one_width(_list_members(column, row, size[1]), _list_members(full_column, full_row, size[1])),
     )
 
 
-def _of_one_width(partial: tuple[Tensor, Tensor], full: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+def _pad_to_one_width(partial: tuple[Tensor, Tensor], full: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     """Both lists with rows of one length: FlexAttention's kernels step through both by the length of the first."""
     widths = [listed.shape[-1] for _, listed in (partial, full)]
     padded = [(count, pad(listed, (0, max(widths) - listed.shape[-1]))) for count, listed in (partial, full)]
@@ -52,19 +52,21 @@ def _of_one_width(partial: tuple[Tensor, Tensor], full: tuple[Tensor, Tensor]) -
 
 def _edges(start: Tensor, stop: Tensor, keys: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For each block of queries the blocks of keys that any row sees, first .. end, and the full ones among them."""
-    seeing, missing = stop > start, -len(start) % BLOCK
+    seeing, missing = stop > start, -len(start) % FLEX_BLOCK
     # A row that sees nothing, or does not exist, begins beyond the last key and ends before the first.
-    begins = torch.cat([start.where(seeing, keys + BLOCK), start.new_full((missing,), keys + BLOCK)]).view(-1, BLOCK)
-    ends = torch.cat([stop.where(seeing, 0), stop.new_zeros(missing)]).view(-1, BLOCK)
-    end = _up(ends.amax(1))
-    first = torch.minimum(begins.amin(1) // BLOCK, end)
-    full_first, full_end = _up(begins.amax(1)), ends.amin(1) // BLOCK
+    begins = torch.cat([start.where(seeing, keys + FLEX_BLOCK), start.new_full((missing,), keys + FLEX_BLOCK)]).view(
+        -1, FLEX_BLOCK
+    )
+    ends = torch.cat([stop.where(seeing, 0), stop.new_zeros(missing)]).view(-1, FLEX_BLOCK)
+    end = _round_up(ends.amax(1))
+    first = torch.minimum(begins.amin(1) // FLEX_BLOCK, end)
+    full_first, full_end = _round_up(begins.amax(1)), ends.amin(1) // FLEX_BLOCK
     some = full_first < full_end
     return first, full_first.where(some, end), full_end.where(some, end), end
 
 
-def _up(keys: Tensor) -> Tensor:
-    return (keys + BLOCK - 1) // BLOCK
+def _round_up(keys: Tensor) -> Tensor:
+    return (keys + FLEX_BLOCK - 1) // FLEX_BLOCK
 
 
 def _pairs(first: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,7 +76,7 @@ def _pairs(first: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     return row, torch.arange(len(row)) - (count.cumsum(0) - count - first)[row]
 
 
-def _listed(group: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+def _list_members(group: Tensor, member: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """The members of each group, and how many they are."""
     order = torch.argsort(group * (1 + int(member.max())) + member) if len(group) else group
     group, member = group[order], member[order]

@@ -14,7 +14,7 @@ from torch import Tensor
 from ropewalk.attention.layout.segments import Segment
 
 MOST_DISTANCES = 16  # times the number of tokens: positions far apart have more distances than there are tokens
-EXACT = 1e-9
+STEP_ATOL = 1e-9
 
 
 class DistanceLine(NamedTuple):
@@ -48,7 +48,7 @@ def _steps(q_at: Tensor, k_at: Tensor) -> tuple[Tensor, Tensor, float, float] | 
         return q_at.long(), k_at.long(), 0, 1
     strides = torch.cat([q_at.diff(), k_at.diff()]).double()
     step = float(strides.mean()) if len(strides) else 1.0
-    if step <= 0 or ((strides - step).abs() > EXACT).any():
+    if step <= 0 or ((strides - step).abs() > STEP_ATOL).any():
         return None
     return torch.arange(len(q_at)), torch.arange(len(k_at)), float(q_at[0] - k_at[0]), step
 

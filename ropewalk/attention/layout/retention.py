@@ -10,7 +10,7 @@ from ropewalk.methods.reach import Reach, Span
 from ropewalk.methods.reach.signature import At
 
 FAR_POSITION = 2**40  # a position far beyond the first keys
-STEPS = 8  # how many increments of span.start are checked
+INCREMENTS_CHECKED = 8  # how many increments of span.start are checked
 
 
 class Retention(NamedTuple):
@@ -30,9 +30,9 @@ class Retention(NamedTuple):
 
 def span_retention(span: Span) -> Retention:
     """What a query of any number, and every later one, can see by this span."""
-    if _at(span.start, FAR_POSITION) > 0:
+    if _bound_at(span.start, FAR_POSITION) > 0:
         return Retention(last=_widest(span.start))
-    stop, later = _at(span.stop, FAR_POSITION), _at(span.stop, 2 * FAR_POSITION)
+    stop, later = _bound_at(span.stop, FAR_POSITION), _bound_at(span.stop, 2 * FAR_POSITION)
     return Retention(first=stop) if stop == later else Retention(last=None)
 
 
@@ -44,15 +44,15 @@ def reach_retention(reach: Reach) -> Retention:
     return total
 
 
-def _at(bound: At, position: int) -> int:
+def _bound_at(bound: At, position: int) -> int:
     return int(bound(torch.tensor(position)))
 
 
 def _widest(start: At) -> int:
     """The most keys from `start` to the query itself: a start that rises in steps is read just before each step."""
     widest, position = 0, FAR_POSITION
-    for _ in range(STEPS):
-        here = _at(start, position)
+    for _ in range(INCREMENTS_CHECKED):
+        here = _bound_at(start, position)
         end = _end(start, position)
         widest, position = max(widest, end + 1 - here), end + 1
     return widest
@@ -60,11 +60,11 @@ def _widest(start: At) -> int:
 
 def _end(start: At, position: int) -> int:
     """The last position where `start` equals its value at this one: by doubling the distance, then by bisection."""
-    here, step = _at(start, position), 1
-    while _at(start, position + step) == here:
+    here, step = _bound_at(start, position), 1
+    while _bound_at(start, position + step) == here:
         step *= 2
     low, high = position + step // 2, position + step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _at(start, middle) == here else (low, middle)
+        low, high = (middle, high) if _bound_at(start, middle) == here else (low, middle)
     return low

@@ -133,7 +133,7 @@ def segments_of(
             tiles = [tile._replace(row=tile.row + rows.start) for tile in tiles_of(start, stop)]
             if tiles:
                 segment = Segment(index, rows, span.q_at(i[rows]), span.k_at(j), table, start, stop, tiles)
-                segments.append(_with_pairs(segment, span, _pair_positions(span, i[rows], j, pair_positions), turns))
+                segments.append(_add_pairs(segment, span, _pair_positions(span, i[rows], j, pair_positions), turns))
     return segments
 
 
@@ -150,7 +150,7 @@ def _pair_positions(span: Span, i: Tensor, j: Tensor, pair_positions: Tensor | N
     return None if span.pairs is None else (i[:, None], j[:, None])
 
 
-def _with_pairs(segment: Segment, span: Span, positions: tuple[Tensor, Tensor] | None, turns: Tensor) -> Segment:
+def _add_pairs(segment: Segment, span: Span, positions: tuple[Tensor, Tensor] | None, turns: Tensor) -> Segment:
     """The segment with the places of each pair, if pairs differ: by their positions, or by the reach."""
     if positions is None:
         return segment

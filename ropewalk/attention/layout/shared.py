@@ -31,13 +31,13 @@ _OPEN: ContextVar[SharedLayout | None] = ContextVar("shared", default=None)
 
 
 @contextmanager
-def sharing(shared: SharedLayout) -> Iterator[None]:
+def share_results(shared: SharedLayout) -> Iterator[None]:
     """Store results while the context is open, and reuse them."""
     with scoped(_OPEN, shared):
         yield
 
 
-def once(
+def compute_once(
     what: str, spec: Hashable, tensors: tuple[Tensor, ...], compute: Callable[[], Result], size: int = 0
 ) -> Result:
     """The result of `compute`, once for a spec and the contents of tensors; `size` is the count of its numbers."""

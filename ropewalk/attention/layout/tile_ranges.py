@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-NEVER = 2**40  # beyond every sequence
+BEYOND_ALL = 2**40  # beyond every sequence
 
 
 class RowBlocks(NamedTuple):
@@ -29,8 +29,8 @@ class RowBlocks(NamedTuple):
 def key_tile_ranges(start: Tensor, stop: Tensor, rows: int, keys: int) -> Tensor:
     """For each block of `rows` rows: first, inner, outer, last."""
     blocks = _blocks(start, stop, rows)
-    first, last = blocks.low // keys * keys, _rounded_up(blocks.high, keys)
-    ranges = _ranges(first, _rounded_up(blocks.all_low, keys), blocks.all_high // keys * keys, last)
+    first, last = blocks.low // keys * keys, _round_up(blocks.high, keys)
+    ranges = _ranges(first, _round_up(blocks.all_low, keys), blocks.all_high // keys * keys, last)
     return ranges.masked_fill((blocks.high == 0)[:, None], 0)
 
 
@@ -54,9 +54,9 @@ def _blocks(start: Tensor, stop: Tensor, rows: int) -> RowBlocks:
     missing = -len(start) % rows
     start, stop = (pad(bound, (0, missing)).view(-1, rows) for bound in (start, stop))
     seeing = stop > start
-    low, high = start.where(seeing, NEVER).amin(1), stop.where(seeing, 0).amax(1)
+    low, high = start.where(seeing, BEYOND_ALL).amin(1), stop.where(seeing, 0).amax(1)
     whole = seeing.all(1)
-    return RowBlocks(low, high, start.amax(1).where(whole, NEVER), stop.amin(1).where(whole, 0))
+    return RowBlocks(low, high, start.amax(1).where(whole, BEYOND_ALL), stop.amin(1).where(whole, 0))
 
 
 def _seeing_all(blocks: RowBlocks, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,5 +73,5 @@ def _least_from_here_on(x: Tensor) -> Tensor:
     return x.flip(0).cummin(0).values.flip(0)
 
 
-def _rounded_up(x: Tensor, size: int) -> Tensor:
+def _round_up(x: Tensor, size: int) -> Tensor:
     return -(-x // size) * size

@@ -18,7 +18,7 @@ from ropewalk.attention.cache.session import key_positions
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.retention import Retention, reach_retention
 from ropewalk.attention.layout.segments import SpanKeys
-from ropewalk.attention.layout.shared import SharedLayout, sharing
+from ropewalk.attention.layout.shared import SharedLayout, share_results
 from ropewalk.attention.paged.batch import PagedBatch, PagedRequest, runs_of
 from ropewalk.attention.paged.rows import RowReads, SpanRows, attend_rows, row_reads, span_rows
 from ropewalk.attention.paged.stages import PageStages
@@ -213,7 +213,7 @@ class PagedLayer:
     def _read_chunk(self, pages: Tensor, q_thd: Tensor, batch: PagedBatch, request: PagedRequest) -> Tensor:
         keys = [self._span_keys(pages, batch, request, n) for n in range(len(self.spans))]
         shared = batch.once((id(self), "chunk", request.place), SharedLayout)
-        with torch.autocast(q_thd.device.type, enabled=False), sharing(shared):
+        with torch.autocast(q_thd.device.type, enabled=False), share_results(shared):
             out_bhid = attend_sequences(q_thd.transpose(0, 1)[None], request.numbers, keys, self.terms)
         return out_bhid[0].transpose(0, 1)
 

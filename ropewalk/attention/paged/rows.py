@@ -19,11 +19,11 @@ from ropewalk.attention.paged.batch import PagedBatch, runs_of
 from ropewalk.attention.problem import LayerTerms
 from ropewalk.attention.rotation.precision import to_compute_dtype
 from ropewalk.attention.rotation.rotate import Rotation, rotate_few
-from ropewalk.attention.torch_kernels.softmax import capped
+from ropewalk.attention.torch_kernels.softmax import cap_logits
 from ropewalk.methods.reach import Span
 
 RUN = 512  # tokens in pages that lie next to each other: from this many on they are read in place
-COPIED = 1024  # tokens whose pages are copied at once
+TOKENS_PER_COPY = 1024  # tokens whose pages are copied at once
 
 
 class Piece(NamedTuple):
@@ -102,14 +102,14 @@ def _pieces(page_e: Tensor, size: int) -> list[Piece]:
     waiting = 0  # the first entry that is not in a piece yet
     for first, end in runs_of(page_e):
         if (end - first) * size >= RUN:
-            pieces += _copied(page_e, waiting, first, size)
+            pieces += _pieces_of_page(page_e, waiting, first, size)
             pieces.append(Piece(slice(first, end), slice(int(page_e[first]), int(page_e[first]) + end - first)))
             waiting = end
-    return pieces + _copied(page_e, waiting, len(page_e), size)
+    return pieces + _pieces_of_page(page_e, waiting, len(page_e), size)
 
 
-def _copied(page_e: Tensor, first: int, end: int, size: int) -> list[Piece]:
-    step = max(1, COPIED // size)
+def _pieces_of_page(page_e: Tensor, first: int, end: int, size: int) -> list[Piece]:
+    step = max(1, TOKENS_PER_COPY // size)
     return [Piece(slice(n, min(n + step, end)), page_e[n : min(n + step, end)]) for n in range(first, end, step)]
 
 
@@ -154,7 +154,7 @@ def _logits(terms: LayerTerms, pages: Tensor, q_rhd: Tensor, read: SpanRows) -> 
         bias_hes = terms.bias(read.distance_es, read.number_e[:, None].expand_as(read.distance_es))
         bias_ehs = bias_hes.movedim(0, 1).to(logit_egks.device, logit_egks.dtype)
         logit_egks = logit_egks + bias_ehs.expand(-1, terms.facts.heads, -1).unflatten(1, logit_egks.shape[1:3])  # type: ignore[no-untyped-call]
-    logit_egks = capped(logit_egks, terms.facts.softcap)
+    logit_egks = cap_logits(logit_egks, terms.facts.softcap)
     return logit_egks if read.hidden_es is None else logit_egks.masked_fill_(read.hidden_es[:, None, None], -torch.inf)
 
 

@@ -11,18 +11,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-NEVER = 0  # no table begins at length 0
+NO_TABLE = 0  # no table begins at length 0
 
 
 class PageStages:
     """For every page the length at which the table begins that its keys are rotated by."""
 
     def __init__(self, pages: int) -> None:
-        self._start_n = torch.full((pages,), NEVER)
+        self._start_n = torch.full((pages,), NO_TABLE)
 
     def forget(self, page_n: Tensor) -> None:
         """Tokens were stored in these pages: their copy is no longer whole."""
-        self._start_n[page_n.cpu()] = NEVER
+        self._start_n[page_n.cpu()] = NO_TABLE
 
     def stale(self, page_n: Tensor, start: int) -> Tensor:
         """Which of these pages are not rotated by this table."""

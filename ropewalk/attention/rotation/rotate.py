@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ropewalk.attention.layout.segments import Segment, SpanKeys, Tile
-from ropewalk.attention.layout.shared import once
+from ropewalk.attention.layout.shared import compute_once
 from ropewalk.attention.rotation.precision import compute_dtype
 from ropewalk.methods.frequencies import Table
 
@@ -56,7 +56,9 @@ def rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
     """cos and sin at these positions in float64, times exp(growth * log_decay) where theta has a real part."""
     decay = (growth,) if table.log_decay.any() else ()
     size = 2 * len(positions) * len(table.inv_freq)
-    return once("rotation", None, (positions, *table, *decay), lambda: _rotation_at(positions, table, growth), size)
+    return compute_once(
+        "rotation", None, (positions, *table, *decay), lambda: _rotation_at(positions, table, growth), size
+    )
 
 
 def placed_rotation(spec: RotationSpec, device: torch.device, dtype: torch.dtype) -> Rotation:
@@ -73,7 +75,7 @@ def placed_rotation(spec: RotationSpec, device: torch.device, dtype: torch.dtype
 
     decay = (spec.growth,) if spec.table.log_decay.any() else ()
     size = 2 * len(spec.positions) * len(spec.table.inv_freq)
-    return once("placed rotation", (str(device), dtype), (spec.positions, *spec.table, *decay), compute, size)
+    return compute_once("placed rotation", (str(device), dtype), (spec.positions, *spec.table, *decay), compute, size)
 
 
 def _rotation_at(positions: Tensor, table: Table, growth: Tensor) -> Rotation:
@@ -129,17 +131,17 @@ class RotateFunction(torch.autograd.Function):
         """The rotated vectors."""
         ctx.save_for_backward(cos, sin)
         ctx.interleaved = interleaved
-        return _rotated(x_bhnd, cos, sin, interleaved)
+        return _rotate_whole(x_bhnd, cos, sin, interleaved)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         """The transpose of a rotation is the rotation by the opposite angle."""
         cos, sin = ctx.saved_tensors
-        return _rotated(grads[0], cos, -sin, ctx.interleaved), None, None, None
+        return _rotate_whole(grads[0], cos, -sin, ctx.interleaved), None, None, None
 
 
-def _rotated(x_bhnd: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+def _rotate_whole(x_bhnd: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     """Half precision is widened and rounded as a whole: torch converts non-contiguous slices element by element."""
     wide_bhnd = x_bhnd.to(cos.dtype)
     out = torch.empty_like(wide_bhnd, memory_format=torch.contiguous_format)

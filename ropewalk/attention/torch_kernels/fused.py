@@ -200,12 +200,12 @@ def cpu_backward(
 def cuda_forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, tile_mask: TileMask) -> PartialAttention:
     """A part of attention on a GPU."""
     size, rows, keys = q_bhid.shape[-1], q_bhid.shape[2], k_bgjd.shape[2]
-    q_bihd, k_bjgd, v_bjgd = (_by_token(x) for x in (q_bhid, k_bgjd, v_bgjd))
+    q_bihd, k_bjgd, v_bjgd = (_to_kernel_layout(x) for x in (q_bhid, k_bgjd, v_bgjd))
     out_bihd, lse_bhi, *_ = CUDA_FORWARD(
         *(q_bihd, k_bjgd, v_bjgd, None, None, rows, keys, 0.0, tile_mask.triangle, False),
         **_scale_and_window(size, tile_mask),
     )
-    return PartialAttention(_by_head(out_bihd, size), lse_bhi.masked_fill(lse_bhi == torch.inf, -torch.inf))
+    return PartialAttention(_from_kernel_layout(out_bihd, size), lse_bhi.masked_fill(lse_bhi == torch.inf, -torch.inf))
 
 
 def cuda_backward(
@@ -213,14 +213,14 @@ def cuda_backward(
 ) -> Gradients:
     """Its gradients, from the output of the whole."""
     size, rows, keys = q_bhid.shape[-1], q_bhid.shape[2], k_bgjd.shape[2]
-    inputs = [_by_token(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd, whole.out_bhid)]
+    inputs = [_to_kernel_layout(x) for x in (grad_bhid, q_bhid, k_bgjd, v_bgjd, whole.out_bhid)]
     seeds = (torch.zeros(2, dtype=torch.uint64, device=q_bhid.device), q_bhid.new_zeros(0))  # of a dropout that is off
     lse_bhi = whole.lse_bhi.contiguous()
     gradients = CUDA_BACKWARD(
         *(*inputs, lse_bhi, None, None, rows, keys, 0.0, tile_mask.triangle, *seeds),
         **_scale_and_window(size, tile_mask),
     )
-    return Gradients(*(_by_head(x, size) for x in gradients))
+    return Gradients(*(_from_kernel_layout(x, size) for x in gradients))
 
 
 BY_DEVICE = {
@@ -234,7 +234,7 @@ def _dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _by_token(x_bhnd: Tensor) -> Tensor:
+def _to_kernel_layout(x_bhnd: Tensor) -> Tensor:
     """[batch, tokens, heads, dim] with sizes, strides and addresses that the cuda kernel needs and does not check."""
     x_bnhd = x_bhnd.transpose(1, 2)
     missing = -x_bnhd.shape[-1] % EIGHT
@@ -247,7 +247,7 @@ def _by_token(x_bhnd: Tensor) -> Tensor:
     return x_bnhd if aligned and x_bnhd.stride(-1) == 1 else x_bnhd.clone(memory_format=torch.contiguous_format)
 
 
-def _by_head(x_bnhd: Tensor, size: int) -> Tensor:
+def _from_kernel_layout(x_bnhd: Tensor, size: int) -> Tensor:
     return x_bnhd[..., :size].transpose(1, 2)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ropewalk.attention.rotation.precision import to_compute_dtype
 
-BLOCK = 256  # queries per matmul
+QUERIES_PER_MATMUL = 256  # queries per matmul
 
 
 class PartialAttention(NamedTuple):
@@ -47,7 +47,7 @@ def forward(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, tile_mask: TileMask)
     """The output and its log-sum-exp."""
     k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
     parts = []
-    for first in range(0, q_bhid.shape[2], BLOCK):
+    for first in range(0, q_bhid.shape[2], QUERIES_PER_MATMUL):
         logit = _logits(q_bhid, k_bhjd, first, tile_mask)
         lse = torch.logsumexp(logit, -1)
         weight = torch.exp(logit - lse[..., None].where(lse[..., None] > -torch.inf, 0))
@@ -62,8 +62,8 @@ def backward(
     k_bhjd, v_bhjd = (_per_query_head(x, q_bhid) for x in (k_bgjd, v_bgjd))
     scale, by_key = 1 / math.sqrt(q_bhid.shape[-1]), torch.zeros_like(k_bhjd)
     by_value, by_query = torch.zeros_like(v_bhjd), []
-    for first in range(0, q_bhid.shape[2], BLOCK):
-        rows = slice(first, first + BLOCK)
+    for first in range(0, q_bhid.shape[2], QUERIES_PER_MATMUL):
+        rows = slice(first, first + QUERIES_PER_MATMUL)
         q, grad, out = (to_compute_dtype(x[:, :, rows]) for x in (q_bhid, grad_bhid, whole.out_bhid))
         lse = whole.lse_bhi[:, :, rows, None]
         weight = torch.exp(_logits(q_bhid, k_bhjd, first, tile_mask) - lse.where(lse > -torch.inf, 0))
@@ -78,10 +78,10 @@ def backward(
 
 def _logits(q_bhid: Tensor, k_bhjd: Tensor, first: int, tile_mask: TileMask) -> Tensor:
     """The logits of one block of queries."""
-    q = to_compute_dtype(q_bhid[:, :, first : first + BLOCK])
+    q = to_compute_dtype(q_bhid[:, :, first : first + QUERIES_PER_MATMUL])
     logit = q @ k_bhjd.mT / math.sqrt(q.shape[-1])
     if tile_mask.mask_ij is not None:
-        logit = logit + tile_mask.mask_ij[..., first : first + BLOCK, :]
+        logit = logit + tile_mask.mask_ij[..., first : first + QUERIES_PER_MATMUL, :]
     rows, i = q_bhid.shape[2], torch.arange(first, first + q.shape[2], device=q.device)[:, None]
     j = torch.arange(k_bhjd.shape[2], device=q.device)
     if tile_mask.triangle:

@@ -22,7 +22,7 @@ from ropewalk.attention.rotation.precision import compute_dtype, to_compute_dtyp
 from ropewalk.attention.torch_kernels.matmul import PartialAttention
 
 
-def capped(logit: Tensor, softcap: float | None) -> Tensor:
+def cap_logits(logit: Tensor, softcap: float | None) -> Tensor:
     """The logits under the model's cap, before masking."""
     return logit if softcap is None else softcap * torch.tanh(logit / softcap)
 
@@ -35,7 +35,7 @@ def softmax(logit: Tensor, sink: Tensor | None) -> Tensor:
     return torch.softmax(with_sink, -1)[..., :-1]
 
 
-def merged(parts: Sequence[PartialAttention], sink_h: Tensor | None) -> Tensor:
+def merge_parts(parts: Sequence[PartialAttention], sink_h: Tensor | None) -> Tensor:
     """The parts of one softmax, weighted by their sums of exponentials; zeros in a row that sees nothing."""
     if len(parts) == 1 and sink_h is None:
         return parts[0].out_bhid
@@ -51,14 +51,14 @@ def merged(parts: Sequence[PartialAttention], sink_h: Tensor | None) -> Tensor:
     return total.to(parts[0].out_bhid.dtype)
 
 
-def with_sinks(part: PartialAttention, sink_h: Tensor) -> PartialAttention:
+def add_sinks(part: PartialAttention, sink_h: Tensor) -> PartialAttention:
     """The whole softmax, from the part of the keys."""
     total_bhi = torch.logaddexp(part.lse_bhi, sink_h[:, None].to(part.lse_bhi.dtype))
     share_bhi = torch.exp(part.lse_bhi - total_bhi)
     return PartialAttention((part.out_bhid * share_bhi[..., None]).to(part.out_bhid.dtype), total_bhi)
 
 
-def by_sinks(grad_bhid: Tensor, whole: PartialAttention, sink_h: Tensor) -> Tensor:
+def sink_gradient(grad_bhid: Tensor, whole: PartialAttention, sink_h: Tensor) -> Tensor:
     """The gradient of the sinks: that of a logit whose value is zero."""
     weight_bhi = torch.exp(sink_h[:, None].to(whole.lse_bhi.dtype) - whole.lse_bhi)
     common_bhi = (to_compute_dtype(grad_bhid) * to_compute_dtype(whole.out_bhid)).sum(-1)

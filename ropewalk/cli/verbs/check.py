@@ -40,9 +40,9 @@ def check(
     """
     target_len = target(to)
     from ropewalk.engines.check.check import check as look
-    from ropewalk.engines.check.versions import chosen
+    from ropewalk.engines.check.versions import choose_engine
 
-    chosen(engine)
+    choose_engine(engine)
     silence_transformers()
     checked = look(model, engine=engine, target_len=target_len, options=options)
     print_json(checked.to_json()) if as_json else typer.echo(str(checked))

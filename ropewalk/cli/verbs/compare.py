@@ -164,10 +164,10 @@ def _side_by_side(
 def _board(
     model: str, extensions: list[str] | None, to: str, time: str, samples: int | None, how: dict[str, Any]
 ) -> ComparisonResult:
-    from ropewalk.measure.api.leaderboard import SAMPLES, leaderboard
+    from ropewalk.measure.api.leaderboard import MANY_SAMPLES, leaderboard
 
     limit, how = "" if time == "none" else time, {**how, "corpus": how["corpus"] or "stdlib"}
-    return leaderboard(model, to or None, extensions or (), time_limit=limit, samples=samples or SAMPLES, **how)
+    return leaderboard(model, to or None, extensions or (), time_limit=limit, samples=samples or MANY_SAMPLES, **how)
 
 
 def _show(result: ComparisonResult) -> None:

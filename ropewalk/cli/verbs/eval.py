@@ -93,8 +93,8 @@ def _evaluate(
     model: str, options: LoadOptions, line: str, names: list[str], target_len: int | None, settings: dict[str, Any]
 ) -> tuple[HarnessResult, dict[str, Any]]:
     """The result, and where it comes from."""
-    from ropewalk.hf.attach.trained_extension import taken_off
-    from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+    from ropewalk.hf.attach.trained_extension import take_off
+    from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.lm_eval.harness import evaluate
 
@@ -106,8 +106,8 @@ def _evaluate(
     if max(settings["lengths"], default=0) > longest:
         raise InvalidValue("--lengths", f"at most --to ({longest})", max(settings["lengths"]))
     beyond = longest if longest > known else None
-    extension = parsed_for(text, line, beyond, trained_len=options.trained_len)
-    trained_under = taken_off(loaded)
+    extension = parse_for_config(text, line, beyond, trained_len=options.trained_len)
+    trained_under = take_off(loaded)
     result = evaluate(loaded, tokenizer, extension, names, longest=longest, own=trained_under, **settings)
     origin = {
         "command": command(),

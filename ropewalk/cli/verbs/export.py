@@ -63,13 +63,13 @@ def export(
     line = require_plausible(model, extension)
     fitted = fitting(model, line or extension, to, options)
     from ropewalk.engines.export.export import export as write, require_directory
-    from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
 
     require_directory(out or None, engine, "--out")
     require_own_files(model if out else None)
     tokenizer, host = load_tokenizer(model, options) if out else None, load_model(model, options)
-    taken_off(host).put_on(host, fitted, target_len=target_len)
+    take_off(host).put_on(host, fitted, target_len=target_len)
     result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
     if as_json:
         place = None if result.directory is None else str(result.directory)

@@ -38,13 +38,13 @@ def extend(
     line = require_plausible(model, extension)
     fitted = fitting(model, line or extension, to, options)
     from ropewalk.hf import save
-    from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
 
     require_own_files(model)
     tokenizer = load_tokenizer(model, options)
     host = load_model(model, options)
-    handle = taken_off(host).put_on(host, fitted, target_len=target_len)
+    handle = take_off(host).put_on(host, fitted, target_len=target_len)
     how = save(host, out, target_len=target_len, tokenizer=tokenizer)
     description = handle.describe()
     loader, _, reason = how.partition(": ")

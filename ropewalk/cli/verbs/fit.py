@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
 OBJECTIVES = ("all", "far")
 SPACES = ("usual", "schedules", "compositions")
-WIDTH = 80
+TERMINAL_WIDTH = 80
 
 
 To = Annotated[
@@ -210,5 +210,5 @@ def _print(rows: PageTable, words: str) -> None:
         drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
     for row in rows.rows:
         drawn.add_row(*row[:-1])
-    Console(width=WIDTH, markup=False).print(drawn)
-    print("\n" + textwrap.fill(words, WIDTH))
+    Console(width=TERMINAL_WIDTH, markup=False).print(drawn)
+    print("\n" + textwrap.fill(words, TERMINAL_WIDTH))

@@ -24,7 +24,7 @@ from ropewalk.measure.api.progress import WorkProgress, showing_progress
 if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions
 
-TOKENS = 128  # default of --max-new-tokens
+DEFAULT_NEW_TOKENS = 128  # default of --max-new-tokens
 
 Extension = Annotated[
     str,
@@ -42,7 +42,9 @@ Contexts = Annotated[
     str, typer.Option(metavar="FOLDER", help="one text file per context, for --question with EXTENSION nbce")
 ]
 Question = Annotated[str, typer.Option(help='question about the contexts, such as "Who wrote it?"')]
-Count = Annotated[int | None, typer.Option(metavar="COUNT", help=f"tokens at most; {TOKENS} unless --stream")]
+Count = Annotated[
+    int | None, typer.Option(metavar="COUNT", help=f"tokens at most; {DEFAULT_NEW_TOKENS} unless --stream")
+]
 Stream = Annotated[bool, typer.Option("--stream", help="generate until Ctrl-C or --max-new-tokens, past end tokens")]
 Temperature = Annotated[float, typer.Option(help="0 is greedy, 1 samples from the model's distribution")]
 TopP = Annotated[float, typer.Option(help="sample from this share of the probability, such as 0.9")]
@@ -140,7 +142,7 @@ def _sampling(count: int | None, stream: bool, temperature: float, top_p: float,
     if top_p < 1 and temperature == 0:
         remedy = "pass --temperature 1, or leave --top-p out"
         raise InvalidValue("--temperature", "above 0 with --top-p", temperature, remedy=remedy)
-    count = count if count is not None or stream else TOKENS
+    count = count if count is not None or stream else DEFAULT_NEW_TOKENS
     return {"max_new_tokens": count, "temperature": temperature, "top_p": top_p, "seed": seed}
 
 
@@ -171,7 +173,7 @@ def _length(tokenizer: Any, request: GenerateRequest) -> int:
 
 def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> Any:
     """The tokens of the prompt; of a chat, as the model's template writes it."""
-    from ropewalk.hf.checkpoint.chat_template import as_chat
+    from ropewalk.hf.checkpoint.chat_template import chat_prompt
     from ropewalk.hf.checkpoint.token_ids import prompt_ids, token_ids
 
     if chat and not getattr(tokenizer, "chat_template", None):
@@ -179,7 +181,7 @@ def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> Any:
         raise DoesNotFit.because("--chat", sentence, remedy="leave --chat out: the prompt is continued as it is")
     with showing_progress("tokenising") as progress:
         if chat:
-            return token_ids(tokenizer, as_chat(tokenizer, prompt), progress=progress)
+            return token_ids(tokenizer, chat_prompt(tokenizer, prompt), progress=progress)
         return prompt_ids(tokenizer, prompt, progress=progress)
 
 
@@ -229,10 +231,10 @@ def _tokens(
     """The tokens of the extended model as they come, and the bar that shows how much of the prompt is read."""
     from ropewalk.cli.length_limits import limit_of, watched
     from ropewalk.extension.extension import Extension
-    from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.attach.trained_extension import take_off
 
     on_model = replace(extension, decoding=None) if extension else Extension()
-    extended = nullcontext() if on_model == Extension() else taken_off(host).under(host, on_model)
+    extended = nullcontext() if on_model == Extension() else take_off(host).under(host, on_model)
     with extended, showing_progress("reading", unit="tokens read") as progress:
         source = _answer if request.contexts else _continuation
         tokens = source(host, tokenizer, request, rule, progress)

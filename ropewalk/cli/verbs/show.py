@@ -13,7 +13,7 @@ from ropewalk.cli import completion
 from ropewalk.cli.models import To, known, target
 from ropewalk.cli.printed_json import AsJson, print_json
 from ropewalk.extension.notation import length
-from ropewalk.methods.docstrings import FACTORS, listed
+from ropewalk.methods.docstrings import FACTORS, list_folder
 
 
 def show(
@@ -63,18 +63,18 @@ def show(
 
 def _listed() -> dict[str, Any]:
     """Everything in one line each, from the files' docstrings."""
-    presets = [{"name": name, "idea": page.idea, "source": page.source} for name, page in listed("presets")]
-    methods = [{"slot": slot, "name": name, **page._asdict()} for slot in FACTORS for name, page in listed(slot)]
+    presets = [{"name": name, "idea": page.idea, "source": page.source} for name, page in list_folder("presets")]
+    methods = [{"slot": slot, "name": name, **page._asdict()} for slot in FACTORS for name, page in list_folder(slot)]
     return {"presets": presets, "methods": methods}
 
 
 def _list(console: Console) -> None:
     papers = Table("preset", "what it is", title="Papers and systems", title_justify="left")
-    for name, page in listed("presets"):
+    for name, page in list_folder("presets"):
         papers.add_row(name, escape(page.idea))
     console.print(papers)
     for slot in FACTORS:
         table = Table("method", "what it is", title=f"{slot}/", title_justify="left")
-        for name, page in listed(slot):
+        for name, page in list_folder(slot):
             table.add_row(f"{slot}.{name}", escape(page.idea))
         console.print(table)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions
 
 FOLDER = "ropewalk-stream"  # where the page goes with --open or --pictures alone
-LARGEST, SMALLEST, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
+LARGEST_CHUNK, LEAST_CHUNK, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
 
 Tokens = Annotated[str, typer.Option(metavar="LENGTH", help="length of the text, such as 100k or 1m")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the page and its numbers are written")]
@@ -50,7 +50,7 @@ def stream(
     if out:
         require_writable(Path(out))
     parsed = fitting(model, line or extension, tokens, options, "--tokens")
-    chunk = piece or min(LARGEST, max(SMALLEST, count // POINTS))
+    chunk = piece or min(LARGEST_CHUNK, max(LEAST_CHUNK, count // POINTS))
     page = _stream(
         model, options, extension, parsed, count, corpus, Path(out) if out else None, pictures, chunk, as_json
     )
@@ -72,22 +72,22 @@ def _stream(
 ) -> Path | None:
     import torch
 
-    from ropewalk.hf.attach.trained_extension import taken_off
+    from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.measure.compare.installed import made_here
-    from ropewalk.measure.metrics.streaming import long_text, streamed
+    from ropewalk.measure.compare.installed import provenance
+    from ropewalk.measure.metrics.streaming import long_text, read_stream
     from ropewalk.measure.report.streaming import CAPTION, summary, table, write_streamed
 
     tokenizer = load_tokenizer(model, options)
     host = place_model(load_model(model, options), options, small_in_float32=False)
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host)
-    trained_under = taken_off(host)
+    trained_under = take_off(host)
     with (
         showing_progress("reading", shown="lines") as progress,
         trained_under.under(host, extension, target_len=count) as handle,
     ):
-        result = streamed(host, tokenizer, text, piece=chunk, progress=progress)
+        result = read_stream(host, tokenizer, text, piece=chunk, progress=progress)
     settings = {
         "command": command(),
         "extension": handle.extension.to_json(),
@@ -95,7 +95,7 @@ def _stream(
         "corpus": corpus,
         "dtype": str(host.dtype),
         "threads": torch.get_num_threads(),
-        **made_here(),
+        **provenance(),
         "model": named(model),
     }
     page = write_streamed(result, out, trained_len=known, settings=settings, pictures=pictures) if out else None

@@ -29,7 +29,7 @@ def plan_of_part(part: Mapping[str, Any]) -> ModelPlan:
         raise NotServed(f"the plan in the config cannot be read: {wrong}", ANEW) from wrong
 
 
-def planned(config: RopeConfig, name: str, engine: ChosenEngine, served: int) -> ModelPlan:
+def require_plan(config: RopeConfig, name: str, engine: ChosenEngine, served: int) -> ModelPlan:
     """The plan of one type of layer, or the reason why vLLM with the plugin does not load it."""
     if engine.rules.name != "vllm":
         raise NotServed(f"{engine.rules.name} knows no rope type {KEY!r}; Ropewalk's plugin is for vLLM", ANEW)

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ropewalk.engines.check.by_plugin import ANEW, is_missing, planned
-from ropewalk.engines.check.compare import Difference, compared_texts, differences
+from ropewalk.engines.check.by_plugin import ANEW, is_missing, require_plan
+from ropewalk.engines.check.compare import Difference, differences, texts_to_compare
 from ropewalk.engines.check.engines import ENGINES
-from ropewalk.engines.check.installed import installed_version, matches, own_rotation, vllm_length
-from ropewalk.engines.check.mend import Changes, is_right, mended
+from ropewalk.engines.check.installed import installed_version, is_installed, own_rotation, vllm_length
+from ropewalk.engines.check.mend import Changes, is_right, mend
 from ropewalk.engines.check.reading import PLUGIN, ReadCheckpoint, read_checkpoint
 from ropewalk.engines.check.report import EngineCheck, Finding, Kind, LayerCheck
-from ropewalk.engines.check.versions import ChosenEngine, chosen
+from ropewalk.engines.check.versions import ChosenEngine, choose_engine
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.llama_cpp.check import READS_DIVISORS
 from ropewalk.engines.rules.rotation import (
@@ -36,7 +36,7 @@ from ropewalk.engines.rules.rotation import (
     NotServed,
     RopeConfig,
 )
-from ropewalk.engines.rules.standard import has_two_tables, stated
+from ropewalk.engines.rules.standard import has_two_tables, standard_rotation
 from ropewalk.extension.presets.lengths import require_whole
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
@@ -96,11 +96,13 @@ def check(
     layers, findings with remedies; `str` is a page of text, `to_json()` the same for programs.
     """
     require_whole("target_len", target_len)
-    which, checkpoint = chosen(engine), read_checkpoint(model, options)
+    which, checkpoint = choose_engine(engine), read_checkpoint(model, options)
     present = installed_version(which.rules.name)
-    called = present if matches(which.version, present) else ""
+    called = present if is_installed(which.version, present) else ""
     question = CheckRequest(checkpoint, which, target_len or checkpoint.lengths.trained, called)
-    layers, findings = ([], [_closed(question)]) if checkpoint.is_closed else _judged(question, target_len is None)
+    layers, findings = (
+        ([], [_closed_config(question)]) if checkpoint.is_closed else _judge_layers(question, target_len is None)
+    )
     refused = any(finding.kind == "refused" for finding in findings)
     return EngineCheck(
         model=checkpoint.name,
@@ -113,13 +115,13 @@ def check(
         stretched_by=checkpoint.stretch.methods if checkpoint.stretch else "",
         length=question.length,
         layers=tuple(layers),
-        ignored=tuple(_ignored(question, layers)),
+        ignored=tuple(_ignored_keys(question, layers)),
         findings=tuple(findings),
         command="" if refused else which.rules.flags({}, question.served),
     )
 
 
-def _closed(question: CheckRequest) -> Finding:
+def _closed_config(question: CheckRequest) -> Finding:
     """What every engine stops at; vLLM computes the same from another folder."""
     line, remedy = question.checkpoint.sidecar, "ropewalk.load runs it"
     if line and question.rules.name == "vllm":
@@ -127,13 +129,13 @@ def _closed(question: CheckRequest) -> Finding:
     return Finding(kind="refused", sentence=SENTENCE, remedy=remedy)
 
 
-def _judged(question: CheckRequest, by_default: bool) -> tuple[list[LayerCheck], list[Finding]]:
+def _judge_layers(question: CheckRequest, by_default: bool) -> tuple[list[LayerCheck], list[Finding]]:
     """The layers, and all that is to be known of them. `by_default`: no length was asked for."""
     layers, findings = _layers(question)
-    findings += [*_of_length(question), *_of_the_files(question)]
+    findings += [*_length_findings(question), *_file_findings(question)]
     kind: Kind = "differs" if by_default else "warning"
-    ends = [one for layer in layers if layer.engine for one in _without_flags(question, layer.layers, kind)]
-    return layers, [*_mended(question, findings), *ends, *_warnings(question)]
+    ends = [one for layer in layers if layer.engine for one in _default_findings(question, layer.layers, kind)]
+    return layers, [*_add_remedies(question, findings), *ends, *_warnings(question)]
 
 
 def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
@@ -142,9 +144,9 @@ def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
     for name in question.config.parts:
         try:
             if question.config.kind(name) == PLUGIN:
-                plan = planned(question.config, name, question.engine, question.served)
+                plan = require_plan(question.config, name, question.engine, question.served)
                 layers.append(LayerCheck(layers=name, rope_type=PLUGIN, engine=None, meant=None, transformers=None))
-                findings.append(_of_plan(question, plan))
+                findings.append(_plan_findings(question, plan))
                 continue
             layer = _layer(question, name)
         except NotServed as reason:
@@ -154,17 +156,19 @@ def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
             findings.append(Finding(kind="unknown", sentence=str(reason)))
             continue
         layers.append(layer)
-        findings += [Finding(kind="differs", sentence=_of(name, str(difference))) for difference in layer.from_meant]
-        findings += _of_layer(question, name, layer)
+        findings += [
+            Finding(kind="differs", sentence=_about_layer(name, str(difference))) for difference in layer.from_meant
+        ]
+        findings += _layer_findings(question, name, layer)
     return layers, list(dict.fromkeys(findings))
 
 
 def _layer(question: CheckRequest, name: str) -> LayerCheck:
     config, served = question.config, question.served
-    engine, meant = question.rotation(name, served), stated(config, name, served)
+    engine, meant = question.rotation(name, served), standard_rotation(config, name, served)
     transformers = _transformers(question, name, served)
-    texts = compared_texts(config, name, served)
-    apart = [differences(question.rotation(name, text), stated(config, name, text), text) for text in texts]
+    texts = texts_to_compare(config, name, served)
+    apart = [differences(question.rotation(name, text), standard_rotation(config, name, text), text) for text in texts]
     return LayerCheck(
         layers=name,
         rope_type=config.kind(name),
@@ -193,7 +197,7 @@ def _transformers(question: CheckRequest, name: str, text: int) -> EngineRotatio
         return None
 
 
-def _of_plan(question: CheckRequest, plan: ModelPlan) -> Finding:
+def _plan_findings(question: CheckRequest, plan: ModelPlan) -> Finding:
     """What vLLM needs to compute a plan."""
     remedy = "install Ropewalk there: in a checkout, pip install '.[vllm]'"
     if is_missing(installed_version("vllm")):
@@ -203,40 +207,42 @@ def _of_plan(question: CheckRequest, plan: ModelPlan) -> Finding:
     return Finding(kind="warning", sentence=sentence, remedy=remedy)
 
 
-def _of_layer(question: CheckRequest, name: str, layer: LayerCheck) -> Iterator[Finding]:
+def _layer_findings(question: CheckRequest, name: str, layer: LayerCheck) -> Iterator[Finding]:
     """A table that ends early, and texts that meet several tables."""
     served, engine = question.served, layer.engine
     if engine is None:
         return
     if engine.rows < served:
         sentence = f"the table ends at {engine.rows:,} positions, and rows beyond it are wrong or not numbers"
-        yield Finding(kind="differs", sentence=_of(name, sentence))
+        yield Finding(kind="differs", sentence=_about_layer(name, sentence))
     asked = Asked(question.engine.version, served, served)
     for caution in question.rules.cautions(question.config, name, asked):
-        yield Finding(kind="differs" if caution.harmful else "warning", sentence=_of(name, caution.sentence))
+        yield Finding(kind="differs" if caution.harmful else "warning", sentence=_about_layer(name, caution.sentence))
 
 
-def _without_flags(question: CheckRequest, name: str, kind: Kind) -> Iterator[Finding]:
+def _default_findings(question: CheckRequest, name: str, kind: Kind) -> Iterator[Finding]:
     """A table that ends before the length that is served by default."""
     default, version = question.length.default, question.engine.version
     rows = question.rules.rotation(question.config, name, Asked(version, default, default)).rows
     if rows < default:
         sentence = f"without flags {default:,} tokens are served, and the table ends at {rows:,} positions"
-        yield Finding(kind=kind, sentence=_of(name, sentence), remedy=question.rules.flags({}, int(min(rows, default))))
+        yield Finding(
+            kind=kind, sentence=_about_layer(name, sentence), remedy=question.rules.flags({}, int(min(rows, default)))
+        )
 
 
-def _of(name: str, sentence: str) -> str:
+def _about_layer(name: str, sentence: str) -> str:
     return f"{name}: {sentence}" if name else sentence
 
 
-def _of_length(question: CheckRequest) -> Iterator[Finding]:
+def _length_findings(question: CheckRequest) -> Iterator[Finding]:
     allowed = question.length.allowed
     if allowed < question.served:
         sentence = f"{question.rules.name} allows {allowed:,.0f} tokens with this config, not {question.served:,}"
         yield Finding(kind="refused", sentence=sentence)
 
 
-def _of_the_files(question: CheckRequest) -> Iterator[Finding]:
+def _file_findings(question: CheckRequest) -> Iterator[Finding]:
     """What stands beside the config and no engine reads."""
     checkpoint = question.checkpoint
     if checkpoint.plugin and not any(checkpoint.rope.kind(name) == PLUGIN for name in checkpoint.rope.parts):
@@ -247,7 +253,7 @@ def _of_the_files(question: CheckRequest) -> Iterator[Finding]:
         yield Finding(kind="differs", sentence=sentence, remedy="rw.load runs it")
 
 
-def _ignored(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[str]:
+def _ignored_keys(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[str]:
     """Keys of the rope parameters that the engine does not read, where its code was read."""
     for name, part in ((layer.layers, question.config.parts[layer.layers]) for layer in layers):
         where = f"rope_parameters.{name}." if name else "rope_parameters."
@@ -258,7 +264,7 @@ def _ignored(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[str]:
         )
 
 
-def _mended(question: CheckRequest, findings: list[Finding]) -> list[Finding]:
+def _add_remedies(question: CheckRequest, findings: list[Finding]) -> list[Finding]:
     """The findings with a remedy where keys of the config mend them all."""
     bare = [finding for finding in findings if finding.kind in ("refused", "differs") and not finding.remedy]
     if not bare or any(finding.remedy for finding in findings if finding.kind != "warning"):
@@ -271,7 +277,7 @@ def _mended(question: CheckRequest, findings: list[Finding]) -> list[Finding]:
 def _remedy(question: CheckRequest) -> str:
     """Keys of the config for a length that the checkpoint is for; else another way."""
     beyond = question.served > question.checkpoint.lengths.trained
-    changes = None if beyond else mended(question.config, question.rules, question.engine.version, question.served)
+    changes = None if beyond else mend(question.config, question.rules, question.engine.version, question.served)
     return _flags(question, changes) if changes else _other_way(question)
 
 
@@ -288,7 +294,7 @@ def _other_way(question: CheckRequest) -> str:
     if any(config.kind(name) == PLUGIN for name in config.parts):
         return f"{ANEW}, with --to {question.served}"
     if question.served > checkpoint.lengths.trained:
-        return _anew(question)
+        return _export_command(question)
     write = f"ropewalk export {_source(question)} {{}} --target {rules.name} -o FOLDER"
     if any(config.kind(name) == "dynamic" for name in config.parts):
         return write.format(f"ntk --to {question.served}")
@@ -305,10 +311,10 @@ def _source(question: CheckRequest) -> str:
     return shlex.quote(source) if source else "MODEL"
 
 
-def _anew(question: CheckRequest) -> str:
+def _export_command(question: CheckRequest) -> str:
     """An export for a longer text. What was stretched already is not stretched once more, but anew and further."""
     checkpoint, rules = question.checkpoint, question.rules
-    yarn = _under_yarn(question)
+    yarn = _yarn_config(question)
     if not is_right(yarn, yarn, rules, question.engine.version, question.served):
         return "no export for this engine; rw.load runs it"
     write = f"ropewalk export {{}} {{}} --to {question.served} --target {rules.name} -o FOLDER"
@@ -317,7 +323,7 @@ def _anew(question: CheckRequest) -> str:
     return write.format(_source(question), "yarn+instead" if checkpoint.stretch else "yarn")
 
 
-def _under_yarn(question: CheckRequest) -> RopeConfig:
+def _yarn_config(question: CheckRequest) -> RopeConfig:
     """The config that an export of YaRN for the served length writes."""
     config, served = question.config, question.served
     trained = question.checkpoint.trained_len

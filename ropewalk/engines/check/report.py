@@ -15,7 +15,7 @@ from ropewalk.methods.spec import Json
 
 Verdict = Literal["same", "differs", "refused", "unknown"]
 Kind = Literal["refused", "differs", "unknown", "warning"]
-WIDTH, SHOWN, MARGIN = 100, 7, 12
+REPORT_WIDTH, FEW_PAIRS, INDENT = 100, 7, 12
 MEANINGS: dict[Verdict, str] = {
     "same": "the engine computes what the checkpoint's authors meant",
     "differs": "the engine computes something else",
@@ -139,7 +139,7 @@ class EngineCheck:
         return [line for name, text in rows if text for line in _row(name, text)]
 
     def _found(self) -> list[str]:
-        return [line for finding in self.findings for line in _said(finding)]
+        return [line for finding in self.findings for line in _lines_of(finding)]
 
 
 def _table(check: LayerCheck) -> list[str]:
@@ -150,7 +150,7 @@ def _table(check: LayerCheck) -> list[str]:
     ends = "" if math.isinf(engine.rows) else f", a table of {engine.rows:,.0f} positions"
     named = f"{check.layers or 'all layers'}: {check.rope_type}, logits x {engine.scale:.4f}{ends}"
     lines = [named, f"{'pair':>6}{'engine':>16}{'meant':>16}   radians per position"]
-    for pair in _few(len(engine.inv_freq), [difference.pair for difference in check.from_meant]):
+    for pair in _some_pairs(len(engine.inv_freq), [difference.pair for difference in check.from_meant]):
         known = "-" if meant is None or pair >= len(meant.inv_freq) else f"{float(meant.inv_freq[pair]):.6g}"
         lines.append(f"{pair:>6}{float(engine.inv_freq[pair]):>16.6g}{known:>16}")
     return [*lines, *_against_transformers(check)]
@@ -163,22 +163,22 @@ def _against_transformers(check: LayerCheck) -> list[str]:
     return _row("", f"unlike transformers: {said}") if said else _row("", "transformers computes the same")
 
 
-def _few(pairs: int, marked: Sequence[int | None]) -> list[int]:
+def _some_pairs(pairs: int, marked: Sequence[int | None]) -> list[int]:
     """Some pairs of a table, with those that differ most."""
-    step = max((pairs - 1) // (SHOWN - 1), 1)
+    step = max((pairs - 1) // (FEW_PAIRS - 1), 1)
     some = {*range(0, pairs, step), pairs - 1, *(pair for pair in marked if pair is not None and pair < pairs)}
     return sorted(some)
 
 
-def _said(finding: Finding) -> Iterator[str]:
+def _lines_of(finding: Finding) -> Iterator[str]:
     yield from _row(finding.kind, finding.sentence)
     if finding.remedy:
-        yield f"{'':<{MARGIN}}-> {finding.remedy}"  # a command stays on one line, to be copied
+        yield f"{'':<{INDENT}}-> {finding.remedy}"  # a command stays on one line, to be copied
 
 
 def _row(name: str, text: str) -> list[str]:
-    first, *rest = textwrap.wrap(text, WIDTH - MARGIN, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{name:<{MARGIN}}{first}".rstrip(), *(f"{'':<{MARGIN}}{line}" for line in rest)]
+    first, *rest = textwrap.wrap(text, REPORT_WIDTH - INDENT, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{name:<{INDENT}}{first}".rstrip(), *(f"{'':<{INDENT}}{line}" for line in rest)]
 
 
 def _whole(length: float) -> int | None:

@@ -19,10 +19,10 @@ class ChosenEngine(NamedTuple):
     @property
     def written(self) -> str:
         """The version as its makers write it."""
-        return written(self.rules, self.version)
+        return version_text(self.rules, self.version)
 
 
-def chosen(engine: str) -> ChosenEngine:
+def choose_engine(engine: str) -> ChosenEngine:
     """The engine and the version of `vllm@0.32`; without a version the newest that was read."""
     name, at, asked = engine.partition("@")
     if name not in ENGINES:
@@ -34,7 +34,7 @@ def chosen(engine: str) -> ChosenEngine:
     return ChosenEngine(rules, rules.ranges[-1].last, rules.ranges[-1].source)
 
 
-def written(rules: EngineFormulas, version: Version) -> str:
+def version_text(rules: EngineFormulas, version: Version) -> str:
     """A version as text; llama.cpp numbers its builds."""
     return ("b" if rules.name == "llama.cpp" else "") + ".".join(map(str, version))
 
@@ -51,6 +51,6 @@ def _range(rules: EngineFormulas, version: Version) -> VersionRange:
         digits = len(between.first)
         if len(version) >= digits and between.first <= version[:digits] <= between.last:
             return between
-    known = [f"{written(rules, first)} to {written(rules, last)}" for first, last, _ in rules.ranges]
-    sentence = f"how {rules.name} {written(rules, version)} reads a config is not known, and is not guessed"
+    known = [f"{version_text(rules, first)} to {version_text(rules, last)}" for first, last, _ in rules.ranges]
+    sentence = f"how {rules.name} {version_text(rules, version)} reads a config is not known, and is not guessed"
     raise DoesNotFit.because("engine", sentence, known=known)

@@ -19,7 +19,7 @@ from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Window
 
 
-def stated(
+def state_extension(
     host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None
 ) -> StatedModel:
     """The extension in a copy of the model's config, or a refusal with the reason."""
@@ -41,7 +41,7 @@ def stated(
             parameters["attn_factor"] = model.temperature / yarn_temperature(parameters["factor"])
     if model.length > first.facts.trained_len and static.specs:
         note_stretch(config, first.facts, model.length, static)
-    return model if window is None else _windowed(model, window, layers)
+    return model if window is None else _state_window(model, window, layers)
 
 
 def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -> None:
@@ -79,13 +79,13 @@ def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
     return True
 
 
-def _windowed(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
+def _state_window(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
     """A window in all layers, in the model's config, or in Mistral's for a Llama."""
     if model.kinds or any(layer.probed.limit is not None for layer in layers):
         sentence = "window cannot be exported where some layers have a window already"
         raise DoesNotFit.because("reach", sentence, remedy="leave window out")
     if model.text.model_type == "llama":
-        model.config = _as_mistral(model.config)
+        model.config = _to_mistral(model.config)
     text = model.text
     if not hasattr(text, "sliding_window"):
         sentence = "window cannot be exported: the model's config has no sliding_window"
@@ -98,7 +98,7 @@ def _windowed(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) 
     return model
 
 
-def _as_mistral(config: Any) -> Any:
+def _to_mistral(config: Any) -> Any:
     """A Llama config as Mistral's, whose attention is Llama's with a window."""
     if config.attention_bias or config.mlp_bias:
         sentence = "window cannot be exported for a Llama whose projections have biases"

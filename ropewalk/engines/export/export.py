@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from ropewalk.engines.export.config_for_engine import stated
+from ropewalk.engines.export.config_for_engine import state_extension
 from ropewalk.engines.export.engines import ENGINES, TRAINERS
-from ropewalk.engines.export.fold_temperature import folded_weights, require_foldable
+from ropewalk.engines.export.fold_temperature import fold_into_weights, require_foldable
 from ropewalk.engines.export.plugin import Plans, is_dynamic, line_of, plans_for, write_plans
 from ropewalk.engines.llama_cpp.export import TENSOR
 from ropewalk.engines.llama_cpp.gguf.files import require_writer, write_for_llama_cpp
@@ -33,7 +33,7 @@ from ropewalk.engines.trainers.torchtitan import SCRIPT
 from ropewalk.engines.vllm.export import SERVE
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
-from ropewalk.folders import appearing
+from ropewalk.folders import make_folder
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
@@ -45,7 +45,7 @@ from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Dynamic
-from ropewalk.methods.frequencies.signature import layered, wrapped
+from ropewalk.methods.frequencies.signature import unwrap, wrap
 from ropewalk.methods.scales import DynamicTemperature
 
 PLUGGED = "vllm"  # the engine with a plugin of ours
@@ -103,8 +103,8 @@ def export(
         require_own_files(*sources_of(host, tokenizer))
     plans = _plans(host, handle, target, target_len, plugin)
     if plans and place:
-        return _with_plugin(host, plans, place, tokenizer)
-    return _with_config(host, handle, place, target, target_len, tokenizer)
+        return _export_for_plugin(host, plans, place, tokenizer)
+    return _export_config(host, handle, place, target, target_len, tokenizer)
 
 
 def predict(handle: Handle, target: str, target_len: int | None) -> tuple[str, StatedModel | None]:
@@ -115,7 +115,7 @@ def predict(handle: Handle, target: str, target_len: int | None) -> tuple[str, S
     require_engine(target)
     if _plans(handle.model, handle, target, target_len, None):
         return "plugin", None
-    extension = frozen(handle.extension, handle.facts, target_len)
+    extension = freeze(handle.extension, handle.facts, target_len)
     config, reading = _read(handle.model, extension, handle.layers, target, target_len)
     return _kind(handle, extension, reading), config
 
@@ -124,7 +124,7 @@ def _kind(handle: Handle, extension: Extension, reading: EngineReading) -> str:
     return "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
 
 
-def _with_config(
+def _export_config(
     host: PreTrainedModel,
     handle: Handle,
     directory: Path | None,
@@ -133,7 +133,7 @@ def _with_config(
     tokenizer: Any | None,
 ) -> Exported:
     """Write the model with a config that the engine reads, or only name the settings of a trainer."""
-    extension = frozen(handle.extension, handle.facts, target_len)
+    extension = freeze(handle.extension, handle.facts, target_len)
     config, reading = _read(host, extension, handle.layers, target, target_len)
     kind = _kind(handle, extension, reading)
     notes = _notes(kind, extension, config, reading, host)
@@ -145,7 +145,7 @@ def _with_config(
         require_writer(config)
     require_savable(host)
     weights = _weights(host, handle, config, reading)
-    with appearing(directory, FAILURES) as place:
+    with make_folder(directory, FAILURES) as place:
         save_weights(host, place, weights)
         config.config.save_pretrained(place)
         _verify(host, handle, extension, place, config.length)
@@ -154,10 +154,10 @@ def _with_config(
         notes += copy_papers(host, place)
         if target == "llama.cpp":
             notes += write_for_llama_cpp(config, weights or whole_state(host), tokenizer, place)
-    return Exported(kind, directory, TARGETS[target].command(_written(directory, target), config), tuple(notes))
+    return Exported(kind, directory, TARGETS[target].command(_folder_text(directory, target), config), tuple(notes))
 
 
-def _written(directory: Path, target: str) -> str:
+def _folder_text(directory: Path, target: str) -> str:
     """The folder as it is written in a command, or in a file of settings."""
     return str(directory) if target in TRAINERS else shlex.quote(str(directory))
 
@@ -179,9 +179,9 @@ def _plans(host: PreTrainedModel, handle: Handle, target: str, target_len: int |
     return {} if plugin is False else plans_for(host, handle, target_len)
 
 
-def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
+def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
     """Write the model for the engine's plugin."""
-    with appearing(directory, FAILURES) as place:
+    with make_folder(directory, FAILURES) as place:
         write_plans(host, plans, place)
         save_tokenizer(tokenizer, place)
         papers = copy_papers(host, place)
@@ -193,7 +193,7 @@ def _with_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer
     ]
     schedule = plan.planned[0].extension.theta
     if is_dynamic(schedule):
-        exact = "" if layered(schedule).wrappers else "short texts stay exact; "
+        exact = "" if unwrap(schedule).wrappers else "short texts stay exact; "
         notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
     command = SERVE.format(place=shlex.quote(str(directory)), length=plan.target_len)
     return Exported("plugin", directory, command, (*notes, *papers))
@@ -229,9 +229,9 @@ def require_directory(directory: str | Path | None, target: str, field: str = "d
         raise InvalidValue.because(field, f"the settings of {target} need no folder, so {field} must be left out")
 
 
-def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
+def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
     """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
-    core, wrappers = layered(extension.theta)
+    core, wrappers = unwrap(extension.theta)
     if not isinstance(core, Dynamic):
         return extension
     if target_len is None:
@@ -242,7 +242,7 @@ def frozen(extension: Extension, facts: Facts, target_len: int | None) -> Extens
     scales = [
         replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
     ]
-    return replace(extension, frequencies=wrapped(replace(core.inner, **factor), wrappers), scales=tuple(scales))
+    return replace(extension, frequencies=wrap(replace(core.inner, **factor), wrappers), scales=tuple(scales))
 
 
 def _read(
@@ -250,7 +250,7 @@ def _read(
 ) -> tuple[StatedModel, EngineReading]:
     """The config for the engine, and how the engine computes the same from it; or a refusal."""
     try:
-        config = stated(host, extension, layers, target_len)
+        config = state_extension(host, extension, layers, target_len)
     except DoesNotFit as reason:
         if target in TRAINERS and reason.field != "target_len":
             raise DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT) from reason
@@ -273,7 +273,7 @@ def _weights(
     """The changed weights for the engine; None where they are the model's own."""
     if reading.folded == 1 and not reading.divisors:
         return None
-    weights = folded_weights(host, handle.layers, reading.folded, whole=not config.reaches_all)
+    weights = fold_into_weights(host, handle.layers, reading.folded, whole=not config.reaches_all)
     return {**weights, TENSOR: torch.tensor(config.divisors)} if reading.divisors else weights
 
 

@@ -15,7 +15,7 @@ from ropewalk.hf.checkpoint.weights import whole_state
 from ropewalk.hf.runtime.layer import ExtendedLayer
 
 
-def folded_weights(
+def fold_into_weights(
     host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float, *, whole: bool
 ) -> dict[str, Tensor]:
     """All weights of the model, with the queries of the extended layers multiplied.
@@ -24,9 +24,9 @@ def folded_weights(
     """
     state = whole_state(host)
     names = {module: name for name, module in host.named_modules()}
-    for layer in _extended(layers):
+    for layer in _extended_layers(layers):
         maker, name = layer.probed.module, names[layer.probed.module]
-        by_d, heads = _by_dimension(layer, factor, whole), layer.probed.heads
+        by_d, heads = _factor_of_dimensions(layer, factor, whole), layer.probed.heads
         if hasattr(maker, "q_norm"):
             key = f"{name}.q_norm.weight"
             one = float(_adds_one(maker.q_norm))
@@ -41,7 +41,7 @@ def folded_weights(
     return state
 
 
-def _by_dimension(layer: ExtendedLayer, factor: float, whole: bool) -> Tensor:
+def _factor_of_dimensions(layer: ExtendedLayer, factor: float, whole: bool) -> Tensor:
     """The factor of each dimension of a query."""
     size, first = layer.probed.head_dim, layer.probed.first
     by_d = torch.full((size,), factor if whole else 1.0, dtype=torch.float64)
@@ -55,14 +55,14 @@ def _rows_times(weight: Tensor, by: Tensor) -> Tensor:
 
 def require_foldable(layers: Sequence[ExtendedLayer]) -> None:
     """Refuse a model whose queries come from no known module."""
-    for layer in _extended(layers):
+    for layer in _extended_layers(layers):
         maker = layer.probed.module
         if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
             rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
             raise DoesNotFit("model", rule, type(maker).__name__)
 
 
-def _extended(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
+def _extended_layers(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
     return (layer for layer in layers if not layer.left_alone)
 
 

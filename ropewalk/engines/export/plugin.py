@@ -35,11 +35,11 @@ from ropewalk.hf.probe.attention_arguments import OWN_MASK
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE, TwoTables
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.quantised import loadable_config, require_savable
-from ropewalk.hf.runtime.layer import ExtendedLayer, lifted, type_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.hf.use.save import save_weights
 from ropewalk.methods.facts import MODEL
 from ropewalk.methods.frequencies import Dynamic, Frequencies
-from ropewalk.methods.frequencies.signature import layered
+from ropewalk.methods.frequencies.signature import unwrap
 
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
 
@@ -55,7 +55,7 @@ def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> 
     for layer, index in zip(handle.layers, indices, strict=True):
         kind = type_of(layer, text.layer_types) if kinds else ""
         if _is_changed(layer, bool(kinds)):
-            layers.setdefault(kind, {})[index] = _planned(layer)
+            layers.setdefault(kind, {})[index] = _plan_layer(layer)
     plans = {kind: _model_plan(chosen, 1 + max(indices), length, line) for kind, chosen in layers.items()}
     if not plans:
         raise DoesNotFit.because("model", "the extension changes no layer of this model")
@@ -72,7 +72,7 @@ def line_of(extension: Extension) -> str:
 
 def is_dynamic(schedule: Frequencies) -> bool:
     """Whether a schedule stretches every row as much as the row needs, in wrappers or without."""
-    return isinstance(layered(schedule).core, Dynamic)
+    return isinstance(unwrap(schedule).core, Dynamic)
 
 
 def write_plans(host: PreTrainedModel, plans: Plans, place: Path) -> None:
@@ -128,7 +128,7 @@ def _is_changed(layer: ExtendedLayer, separate: bool) -> bool:
     return layer.probed.rotating > 0 or bool(local.reach or local.biases or local.scales)
 
 
-def _planned(layer: ExtendedLayer) -> LayerPlan:
+def _plan_layer(layer: ExtendedLayer) -> LayerPlan:
     probed = layer.probed
     weights = {name: group for name, group in layer.weights.items() if name != MODEL}
     return LayerPlan(
@@ -140,11 +140,11 @@ def _planned(layer: ExtendedLayer) -> LayerPlan:
         window=probed.window if layer.keeps_window else None,
         rotates=probed.rotating > 0,
         norm_follows=probed.norm_follows,
-        weights={name: {key: _stored(x) for key, x in group.items()} for name, group in weights.items()},
+        weights={name: {key: _to_stored(x) for key, x in group.items()} for name, group in weights.items()},
     )
 
 
-def _stored(learned: Tensor) -> Tensor:
+def _to_stored(learned: Tensor) -> Tensor:
     return learned.detach().double().cpu()
 
 
@@ -192,7 +192,7 @@ def _require_plannable(text: Any, handle: Handle) -> None:
             raise DoesNotFit.because("model", sentence)
         if layer.probed.chunk is not None:
             raise DoesNotFit.because("model", "the plugin for vLLM does not support layers that attend within chunks")
-        if lifted(layer):
+        if is_lifted(layer):
             sentence = "lifted windows cannot be exported: vLLM frees the keys that leave a model's own window"
             raise DoesNotFit.because("windows", sentence)
         if isinstance(layer.extension.theta, TwoTables):

@@ -28,7 +28,7 @@ from ropewalk.engines.rules.rotation import (
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import ROPE_FREQS, TABLES, divided
+from ropewalk.engines.rules.standard import ROPE_FREQS, TABLES, longrope_table
 
 # Run with the tensor rope.freqs.weight, and equal to transformers. Others were run and stop, or were not run.
 TENSOR = "rope.freqs.weight"  # of safetensors; rope_freqs.weight in a GGUF file
@@ -77,7 +77,7 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
         case "llama3":
             return _llama3(config, name, plain)
         case "rope_freqs":
-            return _from_weights(config, name)
+            return _divisors_in_weights(config, name)
     raise NotKnown(f"what llama.cpp's converter does with {kind!r} in {config.model_type} was not run")
 
 
@@ -89,7 +89,7 @@ def _llama3(config: RopeConfig, name: str, plain: EngineRotation) -> EngineRotat
     raise NotKnown(f"whether llama.cpp's converter writes llama3's divisors for {config.model_type} was not run")
 
 
-def _from_weights(config: RopeConfig, name: str) -> EngineRotation:
+def _divisors_in_weights(config: RopeConfig, name: str) -> EngineRotation:
     """Divisors among the weights."""
     if config.divisors is None:
         raise NotServed("the config announces rope.freqs.weight, and the weights beside it have no such tensor")
@@ -106,7 +106,7 @@ def _phi3(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
         raise NotKnown(f"what llama.cpp's converter does with {config.kind(name)!r} in phi3 was not run")
     original = config.original(name)
     temperature = formulas.longrope_temperature(config.max_len / original, original)
-    return EngineRotation(divided(config, name, asked.served > original), temperature)
+    return EngineRotation(longrope_table(config, name, asked.served > original), temperature)
 
 
 def length(config: RopeConfig, version: Version) -> LengthRule:

@@ -19,14 +19,14 @@ ROPE_FREQS = "rope_freqs"
 SCALED_LOGITS = ("deepseek_v2", "deepseek_v3")
 
 
-def stated(config: RopeConfig, name: str, text: int) -> EngineRotation:
+def standard_rotation(config: RopeConfig, name: str, text: int) -> EngineRotation:
     """One type of layer in a text of this length."""
     kind = config.kind(name)
     if kind not in TABLES or (kind == ROPE_FREQS and config.divisors is None):
         raise NotKnown(f"what the rope type {kind!r} means is not known")
     table = TABLES[kind](config, name, text)
     return EngineRotation(
-        table, _temperature(config, name, text), logits=_logits(config, name), query_scale=scaled(config, name)
+        table, _temperature(config, name, text), logits=_logits(config, name), query_scale=query_scale(config, name)
     )
 
 
@@ -49,10 +49,10 @@ def yarn_table(config: RopeConfig, name: str, text: int) -> Tensor:
 
 
 def _longrope(config: RopeConfig, name: str, text: int) -> Tensor:
-    return divided(config, name, long=text > config.original(name))
+    return longrope_table(config, name, long=text > config.original(name))
 
 
-def divided(config: RopeConfig, name: str, long: bool) -> Tensor:
+def longrope_table(config: RopeConfig, name: str, long: bool) -> Tensor:
     """LongRoPE's table for long texts or for short ones."""
     divisors = config.parts[name]["long_factor" if long else "short_factor"]
     return formulas.divided(config.base(name), config.dims(name), divisors)
@@ -76,7 +76,7 @@ def _proportional(config: RopeConfig, name: str, text: int) -> Tensor:
     return formulas.proportional(config.base(name), config.dims(name), share) / factor
 
 
-def _from_weights(config: RopeConfig, name: str, text: int) -> Tensor:
+def _divisors_in_weights(config: RopeConfig, name: str, text: int) -> Tensor:
     return formulas.divided(config.base(name), config.dims(name), config.divisors or ())
 
 
@@ -88,7 +88,7 @@ TABLES: dict[str, Callable[[RopeConfig, str, int], Tensor]] = {
     "longrope": _longrope,
     "llama3": llama3_table,
     "proportional": _proportional,
-    ROPE_FREQS: _from_weights,
+    ROPE_FREQS: _divisors_in_weights,
 }
 
 
@@ -125,7 +125,7 @@ def _logits(config: RopeConfig, name: str) -> float:
     return formulas.yarn_temperature(config.factor(name), all_dim) ** 2
 
 
-def scaled(config: RopeConfig, name: str) -> QueryScale | None:
+def query_scale(config: RopeConfig, name: str) -> QueryScale | None:
     """The scale of queries that grows with the position, where a config has one."""
     beta = config.parts[name].get("llama_4_scaling_beta")
     return QueryScale(float(beta), config.original(name)) if beta else None

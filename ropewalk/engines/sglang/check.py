@@ -35,7 +35,7 @@ from ropewalk.engines.rules.rotation import (
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import TABLES, divided, has_two_tables, stated, yarn_table
+from ropewalk.engines.rules.standard import TABLES, has_two_tables, longrope_table, standard_rotation, yarn_table
 
 LATENT = ("deepseek_v2", "deepseek_v3")
 AS_WRITTEN = {
@@ -57,18 +57,18 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
         return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     if config.model_type in BY_TRANSFORMERS:
         alone = replace(config, parts={**config.parts, name: {**config.parts[name], "rope_type": "default"}})
-        return stated(alone if name == "sliding_attention" else config, name, asked.text)
+        return standard_rotation(alone if name == "sliding_attention" else config, name, asked.text)
     if config.model_type in LATENT:
         return _latent(config, name)
     if config.model_type == "gemma4_text":
         part = {key: value for key, value in config.parts[name].items() if key in LAYOUT}
-        return _by_name(replace(config, parts={**config.parts, name: part}), name, asked)
+        return _table_by_type(replace(config, parts={**config.parts, name: part}), name, asked)
     if config.model_type not in AS_WRITTEN:
         raise NotKnown(f"SGLang's code for {config.model_type} was not read")
-    return _by_name(config, name, asked)._replace(query_scale=_query_scale(config, name))
+    return _table_by_type(config, name, asked)._replace(query_scale=_query_scale(config, name))
 
 
-def _by_name(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """get_rope's choice by the type."""
     kind, part = config.kind(name), config.parts[name]
     match kind:
@@ -115,7 +115,9 @@ def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     long = asked.text > original
     usual = formulas.longrope_temperature(config.max_len / original, original)
     mscale = part.get("long_mscale" if long else "short_mscale")
-    return EngineRotation(divided(config, name, long), usual if mscale is None else float(mscale), config.max_len)
+    return EngineRotation(
+        longrope_table(config, name, long), usual if mscale is None else float(mscale), config.max_len
+    )
 
 
 def _latent(config: RopeConfig, name: str) -> EngineRotation:

@@ -23,7 +23,7 @@ from ropewalk.engines.rules.rotation import (
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import has_two_tables, stated
+from ropewalk.engines.rules.standard import has_two_tables, standard_rotation
 
 READS = {
     "default": (),
@@ -46,7 +46,7 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     kind = config.kind(name)
     if kind not in READS:
         raise NotServed(f"transformers knows no rope type {kind!r}")
-    return stated(_read(config, name), name, asked.text)
+    return standard_rotation(_read(config, name), name, asked.text)
 
 
 def _read(config: RopeConfig, name: str) -> RopeConfig:

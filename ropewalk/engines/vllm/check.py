@@ -35,7 +35,7 @@ from ropewalk.engines.rules.rotation import (
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import divided, llama3_table, stated, yarn_temperature
+from ropewalk.engines.rules.standard import llama3_table, longrope_table, standard_rotation, yarn_temperature
 from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS
 
 PLAIN_DYNAMIC, READS_ATTENTION_FACTOR, DEEPSEEK_BY_FACTOR = (0, 22), (0, 30), (0, 31)
@@ -62,17 +62,17 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
         )
         raise NotServed(f"vLLM stops at {DUAL_CHUNK}: the attention for it was removed in 0.11", remedy)
     if config.model_type in BY_TRANSFORMERS:
-        return _by_transformers(config, name, asked)
+        return _transformers_rotation(config, name, asked)
     if config.model_type == ALWAYS_YARN:
         return _gpt_oss(config, name)
     if config.model_type in LATENT:
         return _latent(config, name, asked.version)
     if config.model_type not in AS_WRITTEN:
         raise NotKnown(f"vLLM's own code for {config.model_type} was not read")
-    return _by_name(config, name, asked)._replace(query_scale=_query_scale(config))
+    return _table_by_type(config, name, asked)._replace(query_scale=_query_scale(config))
 
 
-def _by_name(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     """get_rope's choice by the type."""
     kind = config.kind(name)
     if kind != "default" and "mrope_section" in config.parts[name]:
@@ -142,7 +142,7 @@ def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     usual = formulas.longrope_temperature(config.max_len / original, original)
     mscale = part.get("long_mscale" if long else "short_mscale")
     rows = config.max_len if long else original
-    return EngineRotation(divided(config, name, long), usual if mscale is None else float(mscale), rows)
+    return EngineRotation(longrope_table(config, name, long), usual if mscale is None else float(mscale), rows)
 
 
 def _gpt_oss(config: RopeConfig, name: str) -> EngineRotation:
@@ -176,10 +176,10 @@ def _scales_logits(part: Mapping[str, Any], version: Version) -> bool:
     return bool(part.get("apply_yarn_scaling", True))
 
 
-def _by_transformers(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _transformers_rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     if asked.version < (0, 32):
         raise NotKnown(f"which code vLLM before 0.32 has for {config.model_type} was not read")
-    return stated(config, name, asked.text)
+    return standard_rotation(config, name, asked.text)
 
 
 def _query_scale(config: RopeConfig) -> QueryScale | None:

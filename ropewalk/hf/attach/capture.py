@@ -79,7 +79,7 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     """
     size = _handle(model).model.config.get_text_config().hidden_size
     some = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    zero, once, twice = (_captured_of(model, factor * some) for factor in (0, 1, 2))
+    zero, once, twice = (_capture_of(model, factor * some) for factor in (0, 1, 2))
     for base, one, two in zip(zero, once, twice, strict=True):
         for a, b, c in ((base.q_bhid, one.q_bhid, two.q_bhid), (base.k_bgjd, one.k_bgjd, two.k_bgjd)):
             if not (c - 2 * b + a).abs().max() <= CAPTURE_RTOL * c.abs().max():
@@ -90,7 +90,7 @@ def capture_biases(model: nn.Module) -> list[CapturedLayer]:
     return zero
 
 
-def _captured_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
+def _capture_of(model: nn.Module, hidden: Tensor) -> list[CapturedLayer]:
     """The captured layers when every layer reads this hidden state as its one token."""
     handle = _handle(model)
 

@@ -25,8 +25,8 @@ from ropewalk.hf.attach.handle import (
     host_of,
     main_layer,
 )
-from ropewalk.hf.attach.instance_methods import replaced
-from ropewalk.hf.attach.modes import Modes, attached_all, by_attention, by_tables
+from ropewalk.hf.attach.instance_methods import replace_methods
+from ropewalk.hf.attach.modes import Modes, apply_attention, apply_tables, attach_layers
 from ropewalk.hf.attach.storing import store_unchecked
 from ropewalk.hf.probe.called_base import called_base
 from ropewalk.hf.probe.checkpoint_schedule import (
@@ -35,7 +35,7 @@ from ropewalk.hf.probe.checkpoint_schedule import (
     what_happens,
     with_plain_scalings,
 )
-from ropewalk.hf.probe.facts import corrected, facts_of
+from ropewalk.hf.probe.facts import corrected_len, facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.query_scale import require_scaled_once
@@ -77,9 +77,9 @@ def extend(
         present = handle_of(host)
         if present is None:
             with alone_with(host):
-                asked = _asked(host, extension, target_len, trained_len)
+                asked = _build_asked(host, extension, target_len, trained_len)
                 return _put_on(model, host, asked, target_len, lift_windows, mode)
-        asked = _asked(host, extension, target_len, trained_len)
+        asked = _build_asked(host, extension, target_len, trained_len)
         same = present.lifts_windows == lift_windows and present.trained_len == asked.trained_len
         if present.extension == asked.extension and same and mode in (None, present.mode):
             return present
@@ -90,23 +90,23 @@ def _put_on(
     model: nn.Module, host: PreTrainedModel, asked: _Asked, target_len: int | None, lift_windows: bool, mode: str | None
 ) -> Handle:
     """Put what was asked for on a model without an extension."""
-    plan = _planned(host, asked, lift_windows)
-    mode, reason, undo = _applied(Modes(host, plan.base), plan.extension, plan.layers, target_len, mode)
+    plan = _plan(host, asked, lift_windows)
+    mode, reason, undo = _apply(Modes(host, plan.base), plan.extension, plan.layers, target_len, mode)
     with undo:
         parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule, target_len)
         handle = Handle(host, plan.extension, tuple(plan.layers), lift_windows, *parts)
-        undo.enter_context(_bound(handle, model))
+        undo.enter_context(_bind(handle, model))
         handle.undo.enter_context(undo.pop_all())
     return handle
 
 
-def _bound(handle: Handle, model: nn.Module) -> ExitStack:
+def _bind(handle: Handle, model: nn.Module) -> ExitStack:
     """Bind the handle to its model, and what runs or saves the model or its adapters to the handle."""
     host = handle.model
     base, store = called_base(host, modules_of(handle.layers)), partial(store_unchecked, handle)
     with ExitStack() as undo:
         undo.enter_context(attach_handle(handle, base))
-        undo.enter_context(replaced(host, store, ours=handle.mode == ATTENTION))
+        undo.enter_context(replace_methods(host, store, ours=handle.mode == ATTENTION))
         undo.enter_context(adapters_storing(host, base, model, store))
         undo.callback(base.register_forward_pre_hook(handle.forwards.begin, prepend=True).remove)
         undo.callback(base.register_forward_hook(handle.forwards.end, always_call=True).remove)
@@ -122,9 +122,9 @@ class Plan(NamedTuple):
     own_schedule: str  # what happens to the schedule that the checkpoint came with
 
 
-def planned(host: PreTrainedModel, extension: Extension | str, *, target_len: int | None = None) -> Plan:
+def plan_extension(host: PreTrainedModel, extension: Extension | str, *, target_len: int | None = None) -> Plan:
     """The plan of an extension for a model without one. What `extend` would refuse is refused."""
-    return _planned(host, _asked(host, extension, target_len, None), lift_windows=False)
+    return _plan(host, _build_asked(host, extension, target_len, None), lift_windows=False)
 
 
 class _Asked(NamedTuple):
@@ -141,20 +141,20 @@ class _Asked(NamedTuple):
         return self.facts[main_layer(self.layers)]
 
 
-def _asked(
+def _build_asked(
     host: PreTrainedModel, extension: Extension | str, target_len: int | None, trained_len: int | None
 ) -> _Asked:
     """The extension built for the model, or refused."""
     present = handle_of(host)
     layers = probe(host) if present is None else [layer.probed for layer in present.layers]
-    trained_len = corrected(host) if trained_len is None else trained_len
+    trained_len = corrected_len(host) if trained_len is None else trained_len
     facts = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
     line = read_line(extension) if isinstance(extension, str) else extension
-    wanted = _checked(line, facts[main_layer(layers)], target_len)
+    wanted = _build(line, facts[main_layer(layers)], target_len)
     return _Asked(line, wanted, layers, facts, trained_len)
 
 
-def _planned(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
+def _plan(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
     wanted, layers, facts = asked.extension, asked.layers, asked.facts
     require_steady(layers, wanted)
     require_rotation(layers, wanted, facts)
@@ -163,7 +163,7 @@ def _planned(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
         require_not_restated(host.config.get_text_config(), asked.line)
     if wanted.instead:
         layers = with_plain_scalings(host, layers)
-    base, changed = attached_all(layers, facts, Extension()), attached_all(layers, facts, wanted, lift_windows)
+    base, changed = attach_layers(layers, facts, Extension()), attach_layers(layers, facts, wanted, lift_windows)
     present = own_schedule_of(host.config.get_text_config(), layers, facts)
     return Plan(wanted, base, changed, what_happens(present, wanted, asked.main, layers))
 
@@ -177,12 +177,12 @@ def extended(model: nn.Module, extension: Extension | str, **kwargs: Any) -> Ite
 
     `kwargs` are those of `extend`. An extension that the model was under before the block stays.
     """
-    with removed_after(model, lambda: extend(model, extension, **kwargs)) as handle:
+    with remove_after(model, lambda: extend(model, extension, **kwargs)) as handle:
         yield handle
 
 
 @contextmanager
-def removed_after(model: nn.Module, put_on: Callable[[], Handle]) -> Iterator[Handle]:
+def remove_after(model: nn.Module, put_on: Callable[[], Handle]) -> Iterator[Handle]:
     """Remove after a block what `put_on` puts on the model; an extension that was there before stays.
 
     Blocks of several threads share an extension, which the last of them removes.
@@ -203,7 +203,7 @@ def removed_after(model: nn.Module, put_on: Callable[[], Handle]) -> Iterator[Ha
                 handle.remove()
 
 
-def _checked(extension: Extension | Line, facts: Facts, target_len: int | None) -> Extension:
+def _build(extension: Extension | Line, facts: Facts, target_len: int | None) -> Extension:
     """The extension of a line, built for the model, or the one that was passed; refused where it does not fit."""
     if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
         raise InvalidValue("target_len", "a whole number of tokens", target_len)
@@ -260,17 +260,17 @@ def require_rotation(layers: Sequence[ProbedLayer], extension: Extension, facts:
             raise DoesNotFit.because(slot, sentence, remedy=f"log_n, windows, sinks and biases need no rotation{again}")
 
 
-def _applied(
+def _apply(
     modes: Modes, extension: Extension, layers: list[ExtendedLayer], target_len: int | None, mode: str | None
 ) -> tuple[str, str, ExitStack]:
     """Apply the extension: the mode that was used, why not tables, and what undoes it."""
     chosen, reason = modes.chosen(extension, layers, target_len, mode)
     if chosen == TABLES:
         try:
-            return TABLES, "", by_tables(modes.host, extension, layers, target_len)
+            return TABLES, "", apply_tables(modes.host, extension, layers, target_len)
         except DoesNotFit as hindrance:
             if mode == TABLES:
                 raise
             reason = str(hindrance)
             modes.require(ATTENTION)
-    return ATTENTION, reason, by_attention(modes.host, extension, layers)
+    return ATTENTION, reason, apply_attention(modes.host, extension, layers)

@@ -146,11 +146,11 @@ def stated_slots(extension: Extension) -> list[str]:
 
 def idle_slots(extension: Extension, layers: Sequence[ExtendedLayer]) -> tuple[str, ...]:
     """The slots of an extension whose content changes nothing in any of these layers, which are under it."""
-    used = {name for layer in layers for name in _used(extension.at_layer(layer.depth, layer.facts), layer)}
+    used = {name for layer in layers for name in _used_slots(extension.at_layer(layer.depth, layer.facts), layer)}
     return tuple(name for name in stated_slots(extension) if name not in used)
 
 
-def _used(local: Extension, layer: ExtendedLayer) -> set[str]:
+def _used_slots(local: Extension, layer: ExtendedLayer) -> set[str]:
     """The slots that change a layer: where nothing depends on distances, renumbering keys changes nothing."""
     if layer.left_alone:
         return set()

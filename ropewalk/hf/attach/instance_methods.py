@@ -19,12 +19,12 @@ from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE
 from ropewalk.hf.runtime.layer import PREFIX
 
 ASSISTED = ("prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
-ROOM = 256  # proposed tokens that may be rejected at once; twice the stated number where that is more
+REJECTABLE_TOKENS = 256  # proposed tokens that may be rejected at once; twice the stated number where that is more
 
 Store = Callable[[Path, dict[str, Tensor]], None]
 
 
-def replaced(host: PreTrainedModel, store: Store, *, ours: bool) -> ExitStack:
+def replace_methods(host: PreTrainedModel, store: Store, *, ours: bool) -> ExitStack:
     """Replace the methods; `store` writes the extension into a folder, `ours` says whether our attention runs."""
     undo = ExitStack()
     methods = {"save_pretrained": _save_pretrained(host, store)}
@@ -68,7 +68,7 @@ def _spare(host: PreTrainedModel, arguments: dict[str, Any]) -> int:
 
     if assistant is None and not any(map(stated, ASSISTED)):
         return 0
-    return max(ROOM, 2 * stated("prompt_lookup_num_tokens"), 2 * stated("num_assistant_tokens"))
+    return max(REJECTABLE_TOKENS, 2 * stated("prompt_lookup_num_tokens"), 2 * stated("num_assistant_tokens"))
 
 
 def _refuse_continuous_batching(*_: Any, **__: Any) -> Any:

@@ -17,7 +17,7 @@ from ropewalk.hf.attach.handle import ATTENTION, TABLES, handle_of
 from ropewalk.hf.attach.rotary_tables import chooser_edit, edit_for, identity_edit, require_written, write
 from ropewalk.hf.probe.attention_arguments import SUPPORTED
 from ropewalk.hf.probe.called_base import called_base
-from ropewalk.hf.probe.identity import HALF, HALF_CHOOSING, require_identity
+from ropewalk.hf.probe.identity import HALF_CHOOSING, HALF_RTOL, require_identity
 from ropewalk.hf.probe.masks import last_seen
 from ropewalk.hf.probe.probe import attention_named, device_of, probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
@@ -26,17 +26,25 @@ from ropewalk.hf.runtime.cache_owner import Owner
 from ropewalk.hf.runtime.hooks import ForwardPreHook, after_forward, check_position_ids, identity_rotation
 from ropewalk.hf.runtime.image_blocks import with_last_seen
 from ropewalk.hf.runtime.kept_rotation import keep_rotation, put_back
-from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, attached, attention, learned, mark_module, modules_of
+from ropewalk.hf.runtime.layer import (
+    NAME,
+    ExtendedLayer,
+    attach_layer,
+    attention,
+    learned_parameters,
+    mark_module,
+    modules_of,
+)
 from ropewalk.hf.runtime.own_masks import call_with_mask
 from ropewalk.methods.facts import Facts
 
 
-def attached_all(
+def attach_layers(
     layers: list[ProbedLayer], facts: list[Facts], extension: Extension, lift: bool = False
 ) -> list[ExtendedLayer]:
     """What is in force in each layer."""
     pairs = enumerate(zip(layers, facts, strict=True))
-    return [attached(depth, layer, known, extension, lift_windows=lift) for depth, (layer, known) in pairs]
+    return [attach_layer(depth, layer, known, extension, lift_windows=lift) for depth, (layer, known) in pairs]
 
 
 class Modes:
@@ -89,8 +97,8 @@ class Modes:
         if mode == TABLES:
             require_identity(self.host, most, lambda: write(identity_edit(self.base)))
             return
-        half = HALF_CHOOSING if any(layer.probed.own_mask for layer in self.base) else HALF
-        require_identity(self.host, most, lambda: by_attention(self.host, Extension(), self.base), half=half)
+        half = HALF_CHOOSING if any(layer.probed.own_mask for layer in self.base) else HALF_RTOL
+        require_identity(self.host, most, lambda: apply_attention(self.host, Extension(), self.base), half=half)
 
 
 def require_interface(layers: Sequence[ExtendedLayer], more: str = "") -> None:
@@ -126,7 +134,7 @@ def require_followed(modes: Modes, extension: Extension, layers: list[ExtendedLa
         require_written(edit, probe(modes.host))
 
 
-def by_tables(
+def apply_tables(
     host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer], target_len: int | None
 ) -> ExitStack:
     """Write the schedule into the model's rotary modules, check it by a probe, and watch the model's caches."""
@@ -142,7 +150,7 @@ def by_tables(
         return undo.pop_all()
 
 
-def by_attention(host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer]) -> ExitStack:
+def apply_attention(host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer]) -> ExitStack:
     """Put our attention in place of the model's. Undone at once where a step fails."""
     with ExitStack() as undo:
         undo.enter_context(
@@ -151,7 +159,7 @@ def by_attention(host: PreTrainedModel, extension: Extension, layers: list[Exten
         for layer in layers:
             module = layer.probed.module
             undo.enter_context(mark_module(layer))
-            for name, value in learned(layer).items():
+            for name, value in learned_parameters(layer).items():
                 value.data = value.data.to(device_of(host))
                 module.register_parameter(name, value)
                 undo.callback(module._parameters.pop, name)

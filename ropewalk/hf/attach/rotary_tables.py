@@ -23,15 +23,15 @@ from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.rotation.inline import sinusoid
 from ropewalk.hf.probe.rotation.tables import PositionTable
-from ropewalk.hf.runtime.layer import ExtendedLayer, lifted
+from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.methods.frequencies import NoPE
-from ropewalk.methods.frequencies.signature import layered
+from ropewalk.methods.frequencies.signature import unwrap
 
 # transformers computes angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8
 # at most, a step of bfloat16 near 1; for longer texts our attention computes angles in float64. A model that was
 # trained to more was trained with such angles.
-FURTHEST = 2**17
+LONGEST_IN_TABLES = 2**17
 TABLE_RTOL = 1e-5  # relative: what is read back from cos and sin in float32
 
 
@@ -72,7 +72,7 @@ def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: 
     tables: dict[TableSlot, TableContent | None] = {}
     scalings: dict[nn.Module, float] = {}
     for layer in layers:
-        if lifted(layer):
+        if is_lifted(layer):
             raise DoesNotFit.because("windows", "lifted windows need Ropewalk's attention")
         content, scale = (None, 1.0) if layer.left_alone else _new_content(extension, layer)
         if scale != 1 and layer.probed.inline:
@@ -93,7 +93,7 @@ def chooser_edit(extension: Extension, layers: Sequence[ExtendedLayer]) -> Table
     None where the tables cannot hold it, or where it changes nothing: the choice is made by the model's own tables. So
     it is where nothing rotates, since equal tokens would then tie, and the choice among them would be anyone's.
     """
-    if isinstance(layered(extension.frequencies).core, NoPE):
+    if isinstance(unwrap(extension.frequencies).core, NoPE):
         return None
     alone = [layer._replace(extension=_rotation_of(layer.extension)) for layer in layers]
     try:
@@ -146,7 +146,7 @@ def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> in
     stretches = [layer.extension.theta.stretch for layer in layers if not layer.left_alone and layer.probed.rotating]
     stated = [stretch for stretch in stretches if math.isfinite(stretch)]
     known = layers[0].facts.trained_len  # counts where a stretch is infinite, which states no target length
-    length, furthest = target_len or round(known * max(stated, default=1.0)), max(FURTHEST, known)
+    length, furthest = target_len or round(known * max(stated, default=1.0)), max(LONGEST_IN_TABLES, known)
     if length > furthest:
         raise DoesNotFit("target_len", f"at most {furthest} in mode tables, whose angles are float32", length)
     return length
@@ -209,11 +209,11 @@ def _write_tables(module: nn.Module, tables: dict[str, Tensor], undo: ExitStack)
         undo.callback(_put_back, module, name, before, before.clone())
         module._buffers[name] = table.to(before.device)
     apply: Callable[..., nn.Module] = type(module)._apply
-    module.__dict__["_apply"] = partial(_moved, module, apply, tables)
+    module.__dict__["_apply"] = partial(_move, module, apply, tables)
     undo.callback(module.__dict__.pop, "_apply")
 
 
-def _moved(module: nn.Module, apply: Callable[..., nn.Module], tables: dict[str, Tensor], *args: Any) -> nn.Module:
+def _move(module: nn.Module, apply: Callable[..., nn.Module], tables: dict[str, Tensor], *args: Any) -> nn.Module:
     """Move or cast the module, but only move its tables: half precision would ruin them."""
     apply(module, *args)
     for name, table in tables.items():

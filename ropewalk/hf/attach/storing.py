@@ -28,7 +28,7 @@ def store_unchecked(handle: Handle, place: Path, state: dict[str, Tensor] | None
     """
     if (place / FILE).is_file() and not runs_own_code(handle.model):
         try:
-            config = stated(handle, _target_len(handle))
+            config = config_with_extension(handle, _target_len(handle))
             _require_followed(handle, config.get_text_config())
         except DoesNotFit:
             pass
@@ -40,7 +40,7 @@ def store_unchecked(handle: Handle, place: Path, state: dict[str, Tensor] | None
     close(place)
 
 
-def stated(handle: Handle, target_len: int | None) -> Any:
+def config_with_extension(handle: Handle, target_len: int | None) -> Any:
     """The model's config with the extension, or a refusal with the reason."""
     require_expressible(handle.extension, handle.layers)
     config = standard_config(handle.model.config, handle.extension, handle.layers, target_len)

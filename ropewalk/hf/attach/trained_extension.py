@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.attach.extend import extend, removed_after
+from ropewalk.hf.attach.extend import extend, remove_after
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.runtime.layer import PREFIX
 
@@ -49,7 +49,7 @@ class TrainedExtension:
     @contextmanager
     def under(self, model: nn.Module, line: Extension, **kwargs: Any) -> Iterator[Handle]:
         """The same for the length of a block."""
-        with removed_after(model, lambda: self.put_on(model, line, **kwargs)) as handle:
+        with remove_after(model, lambda: self.put_on(model, line, **kwargs)) as handle:
             yield handle
 
 
@@ -63,7 +63,7 @@ def extension_of(model: nn.Module) -> TrainedExtension:
     return TrainedExtension(handle.extension, handle.lifts_windows, handle.mode, handle.trained_len, learned)
 
 
-def taken_off(model: nn.Module) -> TrainedExtension:
+def take_off(model: nn.Module) -> TrainedExtension:
     """Remove the extension of a model and return it."""
     trained, handle = extension_of(model), handle_of(host_of(model))
     if handle is not None:

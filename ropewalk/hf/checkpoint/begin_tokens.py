@@ -14,10 +14,10 @@ from torch import Tensor
 
 def begin_tokens(tokenizer: Any) -> tuple[int, ...]:
     """What stands before a letter when special tokens are added to it."""
-    return around(tokenizer)[0]
+    return tokens_around(tokenizer)[0]
 
 
-def around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def tokens_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What stands before and behind a letter when special tokens are added to it."""
     plain, whole = (
         list(tokenizer("a", add_special_tokens=added, verbose=False)["input_ids"]) for added in (False, True)
@@ -27,7 +27,7 @@ def around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return ((), ()) if place is None else (tuple(whole[:place]), tuple(whole[place + len(plain) :]))
 
 
-def begun(ids_n: Tensor, begin: Sequence[int], length: int) -> Tensor:
+def add_begin_tokens(ids_n: Tensor, begin: Sequence[int], length: int) -> Tensor:
     """The last tokens of a text, after those that begin one: at most `length` in all.
 
     begun(torch.tensor([5, 6, 7, 8]), (1,), 3)    # 1, 7, 8

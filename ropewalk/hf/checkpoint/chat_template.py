@@ -8,7 +8,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.files import why
 
 
-def as_chat(tokenizer: Any, message: str) -> str:
+def chat_prompt(tokenizer: Any, message: str) -> str:
     """The text that the model reads; refused where its template refuses the message."""
     turn = [{"role": "user", "content": message}]
     try:

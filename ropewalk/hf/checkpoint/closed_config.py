@@ -47,7 +47,7 @@ def is_closed(model: str | Path) -> bool:
     return SENTENCE.encode() in read_bytes(files[1], "config", "readable")
 
 
-def opened(config: dict[str, Any]) -> dict[str, Any]:
+def reopen(config: dict[str, Any]) -> dict[str, Any]:
     """The values of a config as they were before it was closed."""
     for values, name in _places(config):
         if KEPT + name in values:

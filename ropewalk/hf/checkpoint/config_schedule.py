@@ -17,18 +17,18 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.inputs import in_force
+from ropewalk.extension.inputs import layer_extension
 from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
-from ropewalk.hf.runtime.layer import ExtendedLayer, lifted, type_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import ByParts, Interpolation, Llama3
-from ropewalk.methods.frequencies.signature import formula, trained
+from ropewalk.methods.frequencies.signature import formula, trained_theta
 
 DOUBLE_RTOL, SINGLE = 1e-9, 1e-6  # relative: equal tables, in float64 and in a model's float32
 STOPPING_DIVISOR = 1e20  # a divisor that stops the rotation of a pair, in float32 and for any length
 MSCALE = ("factor", "mscale", "mscale_all_dim")  # DeepSeek's own scaling is read from these, whatever the type
-EXACT = 1e-12  # relative: the error of a power in float64
+BASE_RTOL = 1e-12  # relative: the error of a power in float64
 
 
 def standard_config(config: Any, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> Any:
@@ -39,17 +39,17 @@ def standard_config(config: Any, extension: Extension, layers: Sequence[Extended
     rotating_layers = [layer for layer in layers if layer.probed.rotating and not layer.left_alone]
     if not rotating_layers:
         raise DoesNotFit.because("model", "the extension changes no layer of this model")
-    if any(map(lifted, layers)):
+    if any(map(is_lifted, layers)):
         raise DoesNotFit.because("windows", "lifted windows cannot be expressed in a config")
     constant_temperature(extension, rotating_layers[0].facts)  # refuses what is not static before it needs a length
     length = _target(extension, rotating_layers[0].facts, target_len)
     try:
-        return _stated(config, extension, layers, rotating_layers, length, by_name=True)
+        return _state_schedule(config, extension, layers, rotating_layers, length, by_name=True)
     except DoesNotFit:  # some configs know few types: Phi-3's knows longrope
-        return _stated(config, extension, layers, rotating_layers, length, by_name=False)
+        return _state_schedule(config, extension, layers, rotating_layers, length, by_name=False)
 
 
-def _stated(
+def _state_schedule(
     config: Any,
     extension: Extension,
     layers: Sequence[ExtendedLayer],
@@ -113,7 +113,7 @@ def rope_parameters(
 ) -> dict[str, Any]:
     """The rope parameters of a static extension on one type of layer that came with `part`, or a refusal."""
     facts = layer.facts
-    in_force(extension, facts, None, None)
+    layer_extension(extension, facts, None, None)
     temperature = temperature_of(extension, layer)
     if not extension.instead and extension.frequencies is None and temperature == layer.temperature:
         return dict(part)
@@ -124,11 +124,11 @@ def rope_parameters(
     layout |= {"rope_theta": facts.base}
     if "original_max_position_embeddings" in part:  # some models read it for more than their schedule
         layout["original_max_position_embeddings"] = part["original_max_position_embeddings"]
-    named = _by_name(extension, facts, temperature) if by_name and facts.inv_freq is None else {}
-    return {**layout, **(named or _by_table(extension, layer, part, target_len, by_name))}
+    named = _named_schedule(extension, facts, temperature) if by_name and facts.inv_freq is None else {}
+    return {**layout, **(named or _schedule_of_table(extension, layer, part, target_len, by_name))}
 
 
-def _by_name(extension: Extension, facts: Facts, temperature: float) -> dict[str, Any]:
+def _named_schedule(extension: Extension, facts: Facts, temperature: float) -> dict[str, Any]:
     """The type with the schedule's name, on a model without a schedule; empty where there is none."""
     factor = getattr(extension.theta, "factor", None)
     original = {"original_max_position_embeddings": facts.trained_len}
@@ -144,14 +144,14 @@ def _by_name(extension: Extension, facts: Facts, temperature: float) -> dict[str
     return {}
 
 
-def _by_table(
+def _schedule_of_table(
     extension: Extension, layer: ExtendedLayer, part: dict[str, Any], target_len: int, by_name: bool
 ) -> dict[str, Any]:
     """Another base where that gives the table, one factor for all pairs, else one divisor per pair."""
     facts, temperature = layer.facts, temperature_of(extension, layer)
     table = static_table(extension, facts)
     keeps_scaling = bool(part.get("mscale_all_dim")) and not extension.instead
-    short = {} if temperature != 1 or keeps_scaling or not by_name else _by_one_number(table, facts, part)
+    short = {} if temperature != 1 or keeps_scaling or not by_name else _schedule_of_one_number(table, facts, part)
     if short:
         return short
     divisors = torch.where(table > 0, formula(facts) / table, STOPPING_DIVISOR).tolist()
@@ -164,13 +164,13 @@ def _by_table(
     return values | ({name: part[name] for name in MSCALE if name in part} if keeps_scaling else {})
 
 
-def _by_one_number(table: Tensor, facts: Facts, part: dict[str, Any]) -> dict[str, Any]:
+def _schedule_of_one_number(table: Tensor, facts: Facts, part: dict[str, Any]) -> dict[str, Any]:
     """Another base, or one factor for all pairs, where those give the table; else nothing."""
     close = DOUBLE_RTOL if facts.inv_freq is None else SINGLE
     base = _base(float(table[-1]), facts.rotating)
     if base > 1 and _alike(formula(replace(facts, base=base)), table, close):
         return {"rope_theta": base, "rope_type": "default"}
-    plain = trained(facts.undone)  # with the pairs that do not rotate by the model's layout
+    plain = trained_theta(facts.undone)  # with the pairs that do not rotate by the model's layout
     factor = float(f"{float(plain[0] / table[0]):.6g}") if table[0] > 0 else 0.0
     if factor < 1 or not _alike(plain / factor, table, close):
         return {}
@@ -182,7 +182,7 @@ def _base(slowest: float, rotating: int) -> float:
     if rotating <= 2 or slowest <= 0:
         return 0.0
     base = slowest ** (-rotating / (rotating - 2))
-    return float(round(base)) if math.isclose(base, round(base), rel_tol=EXACT) else base
+    return float(round(base)) if math.isclose(base, round(base), rel_tol=BASE_RTOL) else base
 
 
 def temperature_of(extension: Extension, layer: ExtendedLayer) -> float:

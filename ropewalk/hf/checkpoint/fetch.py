@@ -25,9 +25,9 @@ from transformers import (
 
 from ropewalk.errors import InvalidValue, RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
-from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE, SENTENCE, is_closed, opened, without_warning
+from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE, SENTENCE, is_closed, reopen, without_warning
 from ropewalk.hf.checkpoint.gguf_file import bar_as_wanted, not_read, require_gguf, schedule_in
-from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, silence
+from ropewalk.hf.checkpoint.hub import cache_only, is_missing, not_cached, why_silent
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import correct
 from ropewalk.models import parts_of
@@ -67,11 +67,11 @@ def _config(model: str | Path, **kwargs: Any) -> Any:
         return config
     if not is_closed(model):
         return AutoConfig.from_pretrained(model, **kwargs)
-    values = opened(PreTrainedConfig.get_config_dict(model)[0])
+    values = reopen(PreTrainedConfig.get_config_dict(model)[0])
     if "auto_map" not in values:
         return CONFIG_MAPPING[values["model_type"]].from_dict(values)
     config = AutoConfig.from_pretrained(model, **kwargs)  # its own code reads it
-    opened(vars(config))
+    reopen(vars(config))
     return config
 
 
@@ -161,7 +161,7 @@ def fetch_adapter(base: nn.Module, place: Path, values: dict[str, Any]) -> Any:
 def _fetch(
     how: Callable[..., Any], model: str | Path, options: LoadOptions, kwargs: dict[str, Any], rule: str, remedy: str
 ) -> Any:
-    at, silent = _revision(model, options), silence(model)
+    at, silent = _revision(model, options), why_silent(model)
     trust = options.trust_remote_code if kwargs.get(TRUST) is None else kwargs[TRUST]
     place, gguf = parts_of(str(model))
     try:

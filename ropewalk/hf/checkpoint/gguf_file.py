@@ -22,15 +22,15 @@ from ropewalk.files import holds, reading, why
 
 MAGIC, TEXT, LIST = b"GGUF", 8, 9
 NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}  # by the type's number
-MOST_TENSORS, MOST_VALUES, LONGEST_STRING = 1_000_000, 100_000, 2**24  # of a file that was not made to exhaust memory
+MOST_TENSORS, MOST_ITEMS, LONGEST_STRING = 1_000_000, 100_000, 2**24  # of a file that was not made to exhaust memory
 ARCHITECTURE, WORDS = "general.architecture", "tokenizer.ggml.tokens"
-DIVISORS, FLOAT32, ALIGNMENT = "rope_freqs.weight", 0, 32
+DIVISORS, FLOAT32_TYPE, ALIGNMENT = "rope_freqs.weight", 0, 32
 READ_BY_TRANSFORMERS = ("gpt-oss",)  # architectures whose scaling it reads
 OTHERS = (  # values that change what llama.cpp computes, and have no counterpart here
     *("scaling.attn_factor", "scaling.yarn_log_multiplier", "scaling.yarn_ext_factor", "scaling.yarn_attn_factor"),
     *("scaling.yarn_beta_fast", "scaling.yarn_beta_slow", "scaling.alpha"),
 )
-USUAL_BASE, LOW, HIGH = 10_000.0, 1.0, 4.0  # Llama 3.1's own thresholds
+USUAL_BASE, LOW_FREQ_FACTOR, HIGH_FREQ_FACTOR = 10_000.0, 1.0, 4.0  # Llama 3.1's own thresholds
 ORIGINALS = [2**power for power in range(9, 19)]  # tokens; 8,192 in all that Meta released
 UNKNOWN = re.compile(r"GGUF model with architecture (\S+) is not supported")
 AGAIN = "fetch it again"
@@ -106,10 +106,14 @@ def _llama3(divisors: Sequence[float], base: float) -> dict[str, Any]:
     pairs, factor = len(divisors), max(divisors)
     for original in ORIGINALS:
         turns = [original * base ** (-pair / pairs) / (2 * math.pi) for pair in range(pairs)]
-        kept = [min(max((turn - LOW) / (HIGH - LOW), 0.0), 1.0) for turn in turns]
+        kept = [min(max((turn - LOW_FREQ_FACTOR) / (HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR), 0.0), 1.0) for turn in turns]
         expected = (1 / (keep + (1 - keep) / factor) for keep in kept)
         if all(math.isclose(one, two, rel_tol=1e-5) for one, two in zip(divisors, expected, strict=True)):
-            values = {"low_freq_factor": LOW, "high_freq_factor": HIGH, "original_max_position_embeddings": original}
+            values = {
+                "low_freq_factor": LOW_FREQ_FACTOR,
+                "high_freq_factor": HIGH_FREQ_FACTOR,
+                "original_max_position_embeddings": original,
+            }
             return {"rope_type": "llama3", "factor": factor, **values}
     return {}
 
@@ -118,8 +122,8 @@ def _head(file: BinaryIO) -> GgufHead:
     if file.read(4) != MAGIC:
         raise Unreadable("model", "a GGUF file, which begins with the letters GGUF", file.name, remedy=AGAIN)
     version, tensors, count = _numbers(file, "IQQ")
-    if tensors > MOST_TENSORS or count > MOST_VALUES:
-        rule = f"a GGUF file with at most {MOST_TENSORS:,} tensors and {MOST_VALUES:,} values"
+    if tensors > MOST_TENSORS or count > MOST_ITEMS:
+        rule = f"a GGUF file with at most {MOST_TENSORS:,} tensors and {MOST_ITEMS:,} values"
         raise Unreadable("model", rule, f"version {version}, {tensors:,} and {count:,}", remedy=AGAIN)
     values = {}
     for _ in range(count):
@@ -134,7 +138,7 @@ def _head(file: BinaryIO) -> GgufHead:
     divisors: tuple[float, ...] = ()
     if DIVISORS in places:
         *shape, kind, offset = places[DIVISORS]
-        if kind != FLOAT32 or len(shape) != 1 or shape[0] > MOST_VALUES:
+        if kind != FLOAT32_TYPE or len(shape) != 1 or shape[0] > MOST_ITEMS:
             raise Unreadable("model", f"a GGUF file with {DIVISORS} as a list of float32", file.name, remedy=AGAIN)
         file.seek(begin + offset)
         divisors = _numbers(file, "f" * shape[0])

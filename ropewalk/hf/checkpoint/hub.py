@@ -19,25 +19,27 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from ropewalk.errors import Unreadable
 from ropewalk.files import holds, why
 
-PATIENCE = 2.5  # seconds
+HUB_TIMEOUT = 2.5  # seconds
 LONGER = "HF_HUB_ETAG_TIMEOUT"  # huggingface_hub's own variable for how long it waits for such an answer
 GATEWAYS = (502, 503, 504)  # what a proxy answers where it cannot reach the hub
 NOT_CACHED = (LocalEntryNotFoundError, OfflineModeIsEnabled)
 NO_FILE = "does not appear to have a file named"  # transformers says of weights that are not in the cache
-KEPT = 60.0  # seconds for which an answer holds: a config, a tokenizer and weights are fetched one after the other
+ANSWER_SECONDS = (
+    60.0  # seconds for which an answer holds: a config, a tokenizer and weights are fetched one after the other
+)
 
 _KNOWN: dict[str, tuple[float, str]] = {}  # when it was asked, and why it did not answer
 
 
-def silence(model: str | Path) -> str:
+def why_silent(model: str | Path) -> str:
     """Why the hub cannot be asked for a model; empty where it answers, and for a folder, which needs no hub."""
     if holds(Path(model).exists):
         return ""
     if constants.is_offline_mode():
         return "HF_HUB_OFFLINE is set"
     asked, reason = _KNOWN.get(constants.ENDPOINT, (0.0, ""))
-    if not asked or monotonic() - asked > KEPT:
-        reason = _asked(constants.ENDPOINT)
+    if not asked or monotonic() - asked > ANSWER_SECONDS:
+        reason = _ask(constants.ENDPOINT)
         _KNOWN[constants.ENDPOINT] = monotonic(), reason
     return f"there is no network, or {constants.ENDPOINT} does not answer ({reason})" if reason else ""
 
@@ -78,15 +80,15 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _asked(endpoint: str) -> str:
+def _ask(endpoint: str) -> str:
     """Why it did not answer; empty where it did, whatever it said.
 
     In a thread, since no time limit reaches a name server that does not answer.
     """
     said: list[str] = []
-    patience = PATIENCE
+    patience = HUB_TIMEOUT
     with suppress(ValueError):
-        patience = float(os.environ.get(LONGER, PATIENCE))
+        patience = float(os.environ.get(LONGER, HUB_TIMEOUT))
 
     def ask() -> None:
         try:

@@ -67,7 +67,7 @@ def copy_own(path: Path, into: Path) -> None:
     if file is None:
         _refuse(path)
     try:
-        with _opened(file) as source, into.open("xb") as copy:
+        with _open(file) as source, into.open("xb") as copy:
             shutil.copyfileobj(source, copy)
     except OSError as wrong:
         if wrong.filename == str(into):
@@ -108,7 +108,7 @@ def _refuse(path: Path) -> NoReturn:
 
 
 @contextmanager
-def _opened(file: OwnFile) -> Iterator[Any]:
+def _open(file: OwnFile) -> Iterator[Any]:
     """A plain file, opened folder by folder. A pipe or a device is not opened: that may wait, or do something."""
     with ExitStack() as opened:
         *folders, name = (str(file.home), *file.real.relative_to(file.home).parts) if BY_FOLDER else (str(file.real),)

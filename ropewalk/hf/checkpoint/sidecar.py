@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ropewalk.errors import UnknownName, Unreadable, about
+from ropewalk.errors import UnknownName, Unreadable, name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.files import read_record, why
 from ropewalk.hf.checkpoint.closed_config import SIDECAR as FILE
-from ropewalk.hf.runtime.layer import ExtendedLayer, learned
+from ropewalk.hf.runtime.layer import ExtendedLayer, learned_parameters
 from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters
 from ropewalk.methods.spec import Json
 
@@ -46,7 +46,7 @@ def write(
     """Write both files; `state` has the learned numbers where the parameters are sharded, as in training at scale."""
     content = {"ropewalk": version("ropewalk"), "extension": extension.to_json(), **how}
     (place / FILE).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
-    kept = {name: (state or {}).get(key, value) for key, name, value in _learned(host, layers)}
+    kept = {name: (state or {}).get(key, value) for key, name, value in _learned_parameters(host, layers)}
     save_file({name: value.detach().cpu().contiguous() for name, value in kept.items()}, place / LEARNED)
 
 
@@ -60,11 +60,11 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
     """The stored extension, and the other arguments of `extend`."""
     file = place / FILE
     values = read_record(file, "what save wrote")
-    with about(str(file)):
+    with name_errors(str(file)):
         known = ("extension", *(field.name for field in parameters(SidecarFields)))
         for name in values:
             if name not in known:
-                raise UnknownName("key", name, known=known, remedy=_written_by(values))
+                raise UnknownName("key", name, known=known, remedy=_writer_of(values))
         if "extension" not in values or "lift_windows" not in values:
             raise Unreadable("file", "what save wrote, with extension and lift_windows", sorted(values))
         if not isinstance(values["extension"], dict):
@@ -75,13 +75,13 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
     return extension, how
 
 
-def _written_by(values: Json) -> str:
+def _writer_of(values: Json) -> str:
     return f"it was written by ropewalk {values.get('ropewalk', '(version not stated)')}, this is {version('ropewalk')}"
 
 
 def fill(place: Path, host: nn.Module, layers: Sequence[ExtendedLayer]) -> None:
     """Copy the learned numbers into the model: exactly its parameters, in their shapes."""
-    file, wanted = place / LEARNED, {name: value for _, name, value in _learned(host, layers)}
+    file, wanted = place / LEARNED, {name: value for _, name, value in _learned_parameters(host, layers)}
     kept = _numbers(file)
     if kept.keys() != wanted.keys():
         got = [*(f"no {name}" for name in wanted if name not in kept), *(name for name in kept if name not in wanted)]
@@ -107,9 +107,9 @@ def _require_alike(field: str, kept: Tensor, value: Tensor) -> None:
         raise Unreadable(field, "of finite numbers", f"{int((~kept.isfinite()).sum())} that are not", remedy=AGAIN)
 
 
-def _learned(host: nn.Module, layers: Sequence[ExtendedLayer]) -> Iterator[tuple[str, str, nn.Parameter]]:
+def _learned_parameters(host: nn.Module, layers: Sequence[ExtendedLayer]) -> Iterator[tuple[str, str, nn.Parameter]]:
     """Every learned parameter with its names, in the model's state and in the file."""
     places = {module: name for name, module in host.named_modules()}
     for layer in layers:
-        for name, value in learned(layer).items():
+        for name, value in learned_parameters(layer).items():
             yield f"{places[layer.probed.module]}.{name}", f"{layer.depth}.{name}", value

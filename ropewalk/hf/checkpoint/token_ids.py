@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.hf.checkpoint.begin_tokens import around
+from ropewalk.hf.checkpoint.begin_tokens import tokens_around
 
-PIECE, OVERLAP = 2**16, 2**11  # characters that are tokenised at once, and that two pieces share
+CHARACTERS_AT_ONCE, OVERLAP = 2**16, 2**11  # characters that are tokenised at once, and that two pieces share
 SHARED = 32  # tokens that two pieces must have in common
 
 Progress = Callable[[float, float], None]
@@ -50,7 +50,7 @@ def token_ids(
 
 def prompt_ids(tokenizer: Any, text: str, *, progress: Progress = lambda done, total: None) -> Tensor:
     """The ids of a text with the tokens that begin and end every text."""
-    begin, end = around(tokenizer)
+    begin, end = tokens_around(tokenizer)
     return torch.cat(
         [torch.tensor(begin).long(), token_ids(tokenizer, text, progress=progress), torch.tensor(end).long()]
     )
@@ -58,12 +58,12 @@ def prompt_ids(tokenizer: Any, text: str, *, progress: Progress = lambda done, t
 
 def _pieces(tokenizer: Any, text: str) -> Iterator[tuple[list[int], int]]:
     """Ids that follow each other, and the characters read so far. A tokenizer without offsets reads the whole text."""
-    if len(text) <= PIECE or not tokenizer.is_fast:
+    if len(text) <= CHARACTERS_AT_ONCE or not tokenizer.is_fast:
         yield list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]), len(text)
         return
-    left, first = _piece(tokenizer, text, 0, PIECE), 0
+    left, first = _piece(tokenizer, text, 0, CHARACTERS_AT_ONCE), 0
     while left.stop < len(text):
-        right = _piece(tokenizer, text, left.stop - OVERLAP, left.stop - OVERLAP + PIECE)
+        right = _piece(tokenizer, text, left.stop - OVERLAP, left.stop - OVERLAP + CHARACTERS_AT_ONCE)
         joint = _joint(left, right)
         if joint is None:
             left = _piece(tokenizer, text, left.start, 2 * left.stop - left.start)

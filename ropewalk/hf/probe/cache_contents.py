@@ -14,7 +14,7 @@ from transformers import Cache, DynamicCache
 
 from ropewalk.hf.probe.capture import CapturedCall
 
-FIRST = 2  # tokens that a cache is filled with; one more shows how it grows
+FIRST_TOKENS = 2  # tokens that a cache is filled with; one more shows how it grows
 
 
 class CachedLayer(NamedTuple):
@@ -35,7 +35,7 @@ class GrownCache(NamedTuple):
     fixed: int  # bytes at any length
 
 
-def _made(model: Any, ids: Tensor) -> Any:
+def _make_cache(model: Any, ids: Tensor) -> Any:
     """The cache that a model makes for itself; None where it makes none, or fails."""
     try:
         cache = getattr(model(input_ids=ids, use_cache=True), "past_key_values", None)
@@ -67,20 +67,20 @@ class CacheWatch:
         return tuple(filled.get(call) for call in range(len(self._calls)))
 
 
-def grown(model: Any, ids: Tensor, calls: list[Any]) -> GrownCache | None:
+def watch_growth(model: Any, ids: Tensor, calls: list[Any]) -> GrownCache | None:
     """How the model's own cache grows; None where it is not one of transformers'."""
-    cache = _made(model, ids[:, :FIRST])
+    cache = _make_cache(model, ids[:, :FIRST_TOKENS])
     if cache is None:
         return None
     before, watch = [layer_bytes(layer) for layer in cache.layers], CacheWatch(calls)
     calls.clear()
     watch.watch(cache)
     try:
-        model(input_ids=ids[:, FIRST : FIRST + 1], past_key_values=cache, use_cache=True)
+        model(input_ids=ids[:, FIRST_TOKENS : FIRST_TOKENS + 1], past_key_values=cache, use_cache=True)
     except Exception:  # of any kind: it is the model's own code
         return None
     growth = tuple(layer_bytes(layer) - held for layer, held in zip(cache.layers, before, strict=False))
-    fixed = sum(held - FIRST * more for held, more in zip(before, growth, strict=False))
+    fixed = sum(held - FIRST_TOKENS * more for held, more in zip(before, growth, strict=False))
     return GrownCache(type(cache) is DynamicCache, watch.slots, growth, max(fixed, 0))
 
 

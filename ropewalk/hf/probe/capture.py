@@ -55,7 +55,7 @@ def recording() -> Iterator[list[CapturedCall]]:
         yield captured.calls
 
 
-def _captured() -> CapturedCalls:
+def _recorded() -> CapturedCalls:
     """What is recorded in this thread; a forward of another one may come into the middle of it."""
     captured = _CAPTURED.get()
     if captured is None:
@@ -74,16 +74,16 @@ def record(
 ) -> tuple[Tensor, None]:
     """An attention function that records its inputs and returns zeros."""
     factor = 1 / math.sqrt(q_bhnd.shape[-1]) if scaling is None else float(scaling)
-    seen, unsupported, masks = _seen(attention_mask, arguments)
-    _captured().calls.append(CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, factor, seen, unsupported, arguments, masks))
+    seen, unsupported, masks = _read_mask(attention_mask, arguments)
+    _recorded().calls.append(CapturedCall(module, q_bhnd, k_bhnd, v_bhnd, factor, seen, unsupported, arguments, masks))
     return q_bhnd.new_zeros(len(q_bhnd), q_bhnd.shape[2], q_bhnd.shape[1], v_bhnd.shape[-1]), None
 
 
-def masked(*, mask_function: Any, **kwargs: Any) -> Tensor | None:
+def recorded_mask(*, mask_function: Any, **kwargs: Any) -> Tensor | None:
     """The mask of eager attention; what it shows is recorded."""
     mask: Tensor | None = eager_mask(mask_function=mask_function, **kwargs)
     if mask is not None:
-        _captured().masks.append((mask, reach_of(mask_function, kwargs)))
+        _recorded().masks.append((mask, reach_of(mask_function, kwargs)))
     return mask
 
 
@@ -95,7 +95,7 @@ def watching_masks(calls: Sequence[CapturedCall]) -> Iterator[dict[nn.Module, Ma
     modules = {call.module for call in calls if call.own_mask}
 
     def watch(module: nn.Module, _: Any, kwargs: dict[str, Any]) -> None:
-        made, seen = _made(kwargs.get(MASK))
+        made, seen = _read_made_mask(kwargs.get(MASK))
         shown[module] = seen if made else None
 
     hooks = [module.register_forward_pre_hook(watch, with_kwargs=True) for module in modules]
@@ -108,29 +108,29 @@ def watching_masks(calls: Sequence[CapturedCall]) -> Iterator[dict[nn.Module, Ma
 
 def with_shown(calls: Sequence[CapturedCall], shown: Mapping[nn.Module, MaskReach | None]) -> list[CapturedCall]:
     """The calls with what the mask shows from which a module makes its own; unsupported where that is unknown."""
-    return [_shown(call, shown[call.module]) if call.own_mask else call for call in calls]
+    return [_add_shown(call, shown[call.module]) if call.own_mask else call for call in calls]
 
 
-def _shown(call: CapturedCall, seen: MaskReach | None) -> CapturedCall:
+def _add_shown(call: CapturedCall, seen: MaskReach | None) -> CapturedCall:
     return call._replace(own_mask=False, unsupported=OUTSIDE) if seen is None else call._replace(seen=seen)
 
 
-def _seen(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[MaskReach, str, bool]:
+def _read_mask(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[MaskReach, str, bool]:
     """What a layer's mask shows, its arguments that the equation does not have, and whether it has its own mask."""
     odd, stated = unsupported_arguments(arguments), MaskReach(True, arguments.get("sliding_window"))
     if odd and odd != [CHOSEN]:
         return stated, f"{', '.join(odd)}, which Ropewalk's attention does not support", False
     if odd or mask is None:
         return stated, "", bool(odd)
-    made, seen = _made(mask)
+    made, seen = _read_made_mask(mask)
     if made and seen is None:
         return MaskReach(True), "a mask that is neither causal nor a window", False
     return (seen or stated), "", not made
 
 
-def _made(mask: Tensor | None) -> tuple[bool, MaskReach | None]:
+def _read_made_mask(mask: Tensor | None) -> tuple[bool, MaskReach | None]:
     """Whether transformers made a mask, and what it shows."""
-    for made, seen in _captured().masks:
+    for made, seen in _recorded().masks:
         if mask is not None and made.untyped_storage().data_ptr() == mask.untyped_storage().data_ptr():
             return True, seen
     return False, None
@@ -140,10 +140,10 @@ def require_finite(model: nn.Module, calls: Sequence[CapturedCall]) -> None:
     """Refuse NaN and infinite weights, with the name of the first."""
     parts = (part for call in calls for part in (call.q_bhnd, call.k_bhnd, call.v_bhnd))
     if not all(bool(part.isfinite().all()) for part in parts):
-        raise DoesNotFit.because("model", f"queries, keys or values are not finite: {not_finite(model)}")
+        raise DoesNotFit.because("model", f"queries, keys or values are not finite: {why_not_finite(model)}")
 
 
-def not_finite(model: nn.Module) -> str:
+def why_not_finite(model: nn.Module) -> str:
     """The first parameter that holds NaN or infinity, and how many."""
     for name, value in model.named_parameters():
         bad = 0 if value.device.type == "meta" else int((~value.isfinite()).sum())

@@ -52,7 +52,7 @@ class TwoTables(Frequencies):
         return tuple(sorted(starts | {self.above + 1} if length > self.above else starts))
 
 
-def on_own_tables(schedule: Frequencies, layer: ProbedLayer) -> Frequencies:
+def apply_to_own_tables(schedule: Frequencies, layer: ProbedLayer) -> Frequencies:
     """A schedule applied to the table of this layer, or to both of its tables."""
     if layer.long_table is None:
         return schedule
@@ -91,7 +91,7 @@ def own_schedule_of(config: Any, layers: Sequence[ProbedLayer], facts: Sequence[
     """The schedule that a model came with, in a line; empty where it is plain RoPE."""
     parts, every = parts_of(config), zip(layers, facts, strict=True)
     default = next(iter(parts.values()))
-    names = [_named(parts.get(layer.layer_type or "") or default, layer, known) for layer, known in every]
+    names = [_schedule_name(parts.get(layer.layer_type or "") or default, layer, known) for layer, known in every]
     rotating = [name for name, layer in zip(names, layers, strict=True) if layer.rotating]
     schedules = [name for name in dict.fromkeys(rotating) if name]
     some = " in some layers" if schedules and "" in rotating else ""
@@ -108,7 +108,7 @@ def is_stretched(layer: ProbedLayer, facts: Facts) -> bool:
     return any(abs(theta - usual) > TABLE_RTOL * usual for theta, usual in zip(facts.inv_freq, plain, strict=True))
 
 
-def _named(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:
+def _schedule_name(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> str:
     """The schedule of one layer by the config's name, with its factor and lengths; empty where it has none."""
     if not is_stretched(layer, facts):
         return ""
@@ -139,7 +139,7 @@ def require_not_restated(config: Any, text: str | Line) -> None:
             raise Conflict.because("schedule", sentence, remedy=RESTATED)
 
 
-def parsed_for(
+def parse_for_config(
     config: Any, text: str | Line, target_len: int | None, facts: Facts | None = None, *, trained_len: int | None = None
 ) -> Extension:
     """The extension that a line names for a model with this config.

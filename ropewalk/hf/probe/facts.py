@@ -34,7 +34,7 @@ def facts_of(model: PreTrainedModel, layer: ProbedLayer, layers: int, trained_le
     `trained_len`, or the length that `correct` has stored, replaces the length in the config.
     """
     config = model.config.get_text_config()
-    lengths = lengths_of(config, layer.layer_type, corrected(model) if trained_len is None else trained_len)
+    lengths = lengths_of(config, layer.layer_type, corrected_len(model) if trained_len is None else trained_len)
     facts = Facts(
         trained_len=lengths.trained,
         original_len=None if lengths.original == lengths.trained else lengths.original,
@@ -61,7 +61,7 @@ def correct(model: PreTrainedModel, trained_len: int | None) -> None:
     model.__dict__[_CORRECTED] = trained_len
 
 
-def corrected(model: PreTrainedModel) -> int | None:
+def corrected_len(model: PreTrainedModel) -> int | None:
     """The corrected trained length of a model, or None."""
     length: int | None = model.__dict__.get(_CORRECTED)
     return length
@@ -69,7 +69,7 @@ def corrected(model: PreTrainedModel) -> int | None:
 
 def trained_len(model: PreTrainedModel) -> int:
     """The trained length of a model, with the schedule that it came with: the corrected one, or that of its config."""
-    return lengths_of(model.config.get_text_config(), corrected=corrected(model)).trained
+    return lengths_of(model.config.get_text_config(), corrected=corrected_len(model)).trained
 
 
 def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None = None) -> TrainedLengths:
@@ -82,7 +82,7 @@ def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None
     parts, position = parts_of(config), _position(config)
     # For linear, a corrected length divided by the factor is the original length.
     original_lengths = {name: corrected if part.get("rope_type") == "linear" else None for name, part in parts.items()}
-    by_type = {name: _by_type(part, original_lengths[name] or position) for name, part in parts.items()}
+    by_type = {name: _lengths_by_type(part, original_lengths[name] or position) for name, part in parts.items()}
     known = [lengths for lengths in by_type.values() if lengths is not None]
     if corrected is None and not known:
         rule, remedy = "a length of at least 1", "pass trained_len (--trained-len)"
@@ -98,7 +98,7 @@ def _position(config: Any) -> Any:
     return getattr(config, "max_target_positions", None) if stated_length is None else stated_length
 
 
-def _by_type(part: dict[str, Any], position: Any) -> TrainedLengths | None:
+def _lengths_by_type(part: dict[str, Any], position: Any) -> TrainedLengths | None:
     """The lengths by the rule of one type of schedule; None where the config states no length.
 
     yarn                its original length times its factor

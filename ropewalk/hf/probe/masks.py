@@ -58,7 +58,7 @@ def recognize(function: Any) -> MaskReach | None:
         return MaskReach(False)
     if code is not None and code is _RENUMBERED:
         return recognize(inside["mask_function"])
-    return _both([recognize(part) for part in inside["mask_functions"]]) if code is _BOTH else None
+    return _combine([recognize(part) for part in inside["mask_functions"]]) if code is _BOTH else None
 
 
 def reach_of(mask_function: Any, kwargs: dict[str, Any]) -> MaskReach | None:
@@ -134,7 +134,7 @@ def _at_every_position(function: Any, kwargs: dict[str, Any]) -> Tensor | None:
     return shown
 
 
-def _both(parts: list[MaskReach | None]) -> MaskReach | None:
+def _combine(parts: list[MaskReach | None]) -> MaskReach | None:
     known = [part for part in parts if part is not None]
     windows, chunks = ({getattr(part, name) for part in known} - {None} for name in ("window", "chunk"))
     if len(known) < len(parts) or len(chunks) > 1 or (windows and chunks):

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.probe.rotation.modules import turns
+from ropewalk.hf.probe.rotation.modules import has_rotation
 
 
 class LearnedPositions(NamedTuple):
@@ -25,7 +25,9 @@ class LearnedPositions(NamedTuple):
 def require_held(host: PreTrainedModel, length: int) -> None:
     """Refuse a text longer than the model's table of learned positions, where it has one."""
     stated = getattr(host.config.get_text_config(), "max_position_embeddings", None)
-    if (isinstance(stated, int) and length <= stated) or turns(host):  # no table is shorter than the stated length
+    if (isinstance(stated, int) and length <= stated) or has_rotation(
+        host
+    ):  # no table is shorter than the stated length
         return
     table = learned_positions(host)
     if table is not None and length > table.rows:

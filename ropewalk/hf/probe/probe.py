@@ -20,11 +20,11 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from ropewalk.errors import DoesNotFit, RopewalkError
-from ropewalk.hf.probe.cache_contents import CachedLayer, grown, places
+from ropewalk.hf.probe.cache_contents import CachedLayer, places, watch_growth
 from ropewalk.hf.probe.capture import (
     CapturedCall,
-    masked,
     record,
+    recorded_mask,
     recording,
     require_finite,
     watching_masks,
@@ -32,23 +32,23 @@ from ropewalk.hf.probe.capture import (
 )
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.quantised import quantised_modules
-from ropewalk.hf.probe.rotary_output import filled, is_rotation, marked
+from ropewalk.hf.probe.rotary_output import fill_output, is_rotation, mark_output
 from ropewalk.hf.probe.rotation.axes import axes_of, axis_of_pairs
 from ropewalk.hf.probe.rotation.inline import inline_layers
-from ropewalk.hf.probe.rotation.modules import watched_rotation
-from ropewalk.hf.probe.rotation.norms import NormsAfter, norm_weight, norms_watched
+from ropewalk.hf.probe.rotation.modules import watch_rotation
+from ropewalk.hf.probe.rotation.norms import NormsAfter, norm_weight, watch_norms
 from ropewalk.hf.probe.rotation.tables import (
     PAST_EVERY_SWITCH,
     LongTable,
     RotaryCall,
-    along,
     layer_type,
     long_table,
-    measured,
+    measure_table,
+    rotation_along,
 )
 from ropewalk.hf.probe.threads import alone_with
 
-TOKENS = 5
+PROBE_TOKENS = 5
 PROBE_RTOL = 1e-3  # relative to the largest number: the error of half precision
 NAME = "ropewalk_probe"
 UNREADABLE = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)  # what models raise without other inputs
@@ -66,15 +66,15 @@ class FakeRotary(NamedTuple):
 def probe(model: PreTrainedModel) -> list[ProbedLayer]:
     """Every attention layer in order, or a refusal with the reason."""
     _require_weights(model)
-    with alone_with(model), quiet(model), attention_named(model, NAME, record, masked), torch.no_grad():
-        with recording(), watched_rotation(model) as rotary:  # a model without one may still attend
+    with alone_with(model), quiet(model), attention_named(model, NAME, record, recorded_mask), torch.no_grad():
+        with recording(), watch_rotation(model) as rotary:  # a model without one may still attend
             _read(model, _tokens(model))
-        with norms_watched(model) as norms_of:
+        with watch_norms(model) as norms_of:
             unrotated, calls = _run(model, rotary, FakeRotary(1, 0))
         norms = [norms_of(call.q_bhnd, call.k_bhnd) for call in unrotated]
         if not unrotated:
             ids = _tokens(model)
-            return inline_layers(model, ids, calls, grown(model, ids, []))
+            return inline_layers(model, ids, calls, watch_growth(model, ids, []))
         require_finite(model, unrotated)
         with watching_masks(unrotated) as shown:
             double, quarter = (_run(model, rotary, fake)[0] for fake in (FakeRotary(2, 0), FakeRotary(0, 1)))
@@ -82,10 +82,10 @@ def probe(model: PreTrainedModel) -> list[ProbedLayer]:
         blanks = [_run(model, rotary, FakeRotary(math.nan, 0, only))[0] for only in range(len(calls))]
         # A model may have a rotary module and never call it.
         by_layer = zip(*blanks, strict=True) if calls else [()] * len(unrotated)
-        rotated = [_rotated(answers, calls) for answers in by_layer]
+        rotated = [_rotated_dims(answers, calls) for answers in by_layer]
         by_axis = [_run(model, rotary, FakeRotary(1, math.nan, axis=axis))[0] for axis in axes_of(calls)]
         with recording() as recorded:
-            cached = places(grown(model, _tokens(model), recorded), recorded)
+            cached = places(watch_growth(model, _tokens(model), recorded), recorded)
         parts = zip(unrotated, double, quarter, rotated, norms, cached or [None] * len(unrotated), strict=True)
         layers = [_layer(*part) for part in parts]
     if by_axis:
@@ -112,11 +112,11 @@ def _once(layers: list[ProbedLayer]) -> list[ProbedLayer]:
         times.setdefault(layer.module, []).append(layer)
     once = []
     for first, *more in times.values():
-        once.append(_repeated([first, *more]) if more else first)
+        once.append(_layer_of_calls([first, *more]) if more else first)
     return once
 
 
-def _repeated(calls: list[ProbedLayer]) -> ProbedLayer:
+def _layer_of_calls(calls: list[ProbedLayer]) -> ProbedLayer:
     """The layer of a module that attends several times, with all slots that it fills."""
     first, places = calls[0], [call.cached for call in calls if call.cached]
     if any(call._replace(cached=None) != first._replace(cached=None) for call in calls):
@@ -127,7 +127,7 @@ def _repeated(calls: list[ProbedLayer]) -> ProbedLayer:
 
 
 def _tokens(model: PreTrainedModel) -> Tensor:
-    return torch.arange(TOKENS, device=device_of(model))[None]
+    return torch.arange(PROBE_TOKENS, device=device_of(model))[None]
 
 
 def _vocabulary(model: PreTrainedModel) -> Any:
@@ -211,8 +211,8 @@ def _run(
         if fake.only not in (None, len(calls) - 1):
             return output
         if fake.axis is not None:
-            return marked(output, along(calls[-1], fake.axis), fake.sin)
-        return filled(output, fake.cos, fake.sin)
+            return mark_output(output, rotation_along(calls[-1], fake.axis), fake.sin)
+        return fill_output(output, fake.cos, fake.sin)
 
     hooks = [module.register_forward_hook(answer, with_kwargs=True) for module in rotary]
     try:
@@ -247,12 +247,12 @@ class RotatedDims(NamedTuple):
     call: RotaryCall | None = None
 
 
-def _rotated(blanks: Sequence[CapturedCall], calls: Sequence[RotaryCall]) -> RotatedDims:
+def _rotated_dims(blanks: Sequence[CapturedCall], calls: Sequence[RotaryCall]) -> RotatedDims:
     """The dimensions that NaN in cos and sin reaches, and the table of the call that had it."""
     for blank, call in zip(blanks, calls, strict=True):
         dims = torch.isnan(blank.q_bhnd).flatten(0, -2).any(0).nonzero().flatten().tolist()
         if dims:
-            short, long = (measured(call, len(dims), last) for last in (1, PAST_EVERY_SWITCH))
+            short, long = (measure_table(call, len(dims), last) for last in (1, PAST_EVERY_SWITCH))
             if 2 * len(short[0]) != len(dims):
                 got = f"{len(dims)} dimensions of queries change with {len(short[0])} pairs"
                 got = "values are rotated too" if blank.v_bhnd.isnan().any() else got

@@ -21,7 +21,7 @@ def is_rotation(output: Any) -> bool:
     return isinstance(output, tuple) and len(output) == 2 and not any(part.is_complex() for part in output)
 
 
-def rotates(output: Any) -> bool:
+def is_rotary_output(output: Any) -> bool:
     """Whether an output of any module is a rotation by its numbers: cos and sin of one size, complex ones alike."""
     parts = (output.real, output.imag) if isinstance(output, Tensor) and output.is_complex() else output
     if not isinstance(parts, tuple) or len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
@@ -33,14 +33,14 @@ def rotates(output: Any) -> bool:
     return bool(sin.any()) and bool(torch.isclose(size, size[:1], rtol=UNIT_RTOL).all())
 
 
-def filled(output: RotaryOutput, cos: float, sin: float, dtype: torch.dtype | None = None) -> RotaryOutput:
+def fill_output(output: RotaryOutput, cos: float, sin: float, dtype: torch.dtype | None = None) -> RotaryOutput:
     """The same cos and sin for every token and pair; `dtype` is that of real numbers."""
     if isinstance(output, Tensor):
         return torch.full_like(output, complex(cos, sin))
     return torch.full_like(output[0], cos, dtype=dtype), torch.full_like(output[1], sin, dtype=dtype)
 
 
-def marked(output: RotaryOutput, turned: RotaryOutput, mark: float) -> RotaryOutput:
+def mark_output(output: RotaryOutput, turned: RotaryOutput, mark: float) -> RotaryOutput:
     """No rotation, and `mark` as the sine of what `turned` rotates."""
     sin = cos_and_sin(turned)[1]
     sin = torch.where(sin != 0, mark, 0.0).to(sin.dtype)

@@ -16,7 +16,7 @@ from torch import nn
 from ropewalk.errors import Conflict
 
 CHANGES = threading.RLock()  # of models, by one thread at a time: attention functions are registered for all of them
-PATIENCE = 600.0  # seconds that the end of another thread's forward is waited for
+FORWARD_TIMEOUT = 600.0  # seconds that the end of another thread's forward is waited for
 _CLOSED = set[nn.Module]()  # to other threads
 
 
@@ -70,7 +70,7 @@ class Forwards:
         """Let none begin any more, and wait for those of other threads."""
         with self._changed:
             self._open = False
-            if not self._changed.wait_for(lambda: self._running <= {threading.get_ident()}, PATIENCE):
+            if not self._changed.wait_for(lambda: self._running <= {threading.get_ident()}, FORWARD_TIMEOUT):
                 self._open = True
                 remedy = "remove the extension when that has ended"
                 raise Conflict.because("model", "another thread computes with this model", remedy=remedy)

@@ -156,15 +156,17 @@ def make_pass(
     elif positions is not None:
         positions = one_each(positions).expand(batch, -1).cpu()
         if cache is None:
-            numbers, documents = _stated(positions, numbers)
+            numbers, documents = _read_position_ids(positions, numbers)
         else:
-            numbers, shifts = _shifted(positions, numbers, total, begins)
+            numbers, shifts = _shift(positions, numbers, total, begins)
     if random is not None and axes is not None:
         sentence = f"{random.name} draws one position per token, and tokens of images have several"
         raise DoesNotFit.because("positions", sentence, remedy="train on text alone, or without it")
     drawn = random is not None and cache is None and arguments.get(DOCUMENTS) is None
     if random is not None and drawn:
-        numbers = _drawn(random, torch.arange(total).repeat(batch, 1) if numbers is None else numbers, documents)
+        numbers = _draw_positions(
+            random, torch.arange(total).repeat(batch, 1) if numbers is None else numbers, documents
+        )
     rooms, offsets = zip(*(_room(cache, place, queries, total) for place in places), strict=True)
     sees_later = last_seen_of(arguments.get("attention_mask")) is not None
     caller_arguments = frozenset(arguments)
@@ -229,7 +231,7 @@ def states_numbers(arguments: dict[str, Any]) -> bool:
     return bool((one_each(positions).diff(dim=-1) != 1).any())
 
 
-def _shifted(
+def _shift(
     positions_bi: Tensor, numbers_bj: Tensor | None, total: int, begins: Sequence[int]
 ) -> tuple[Tensor | None, frozenset[int]]:
     """The positions of all slots where position ids do not begin where the cache counts from, and the differences.
@@ -284,7 +286,7 @@ def _explicit(positions: Tensor | None, documents: Tensor, cache: Any) -> tuple[
     return positions.cpu(), documents.cpu()
 
 
-def _drawn(random: Positions, numbers_bj: Tensor, documents_bj: Tensor | None) -> Tensor:
+def _draw_positions(random: Positions, numbers_bj: Tensor, documents_bj: Tensor | None) -> Tensor:
     """Random positions for every text, by torch's generator; positions with gaps were chosen by the caller and stay."""
     texts_bj = torch.zeros_like(numbers_bj) if documents_bj is None else documents_bj
     inside = (texts_bj.diff(dim=1) == 0) & (numbers_bj[:, 1:] != PAD) & (numbers_bj[:, :-1] != PAD)
@@ -298,7 +300,7 @@ def _drawn(random: Positions, numbers_bj: Tensor, documents_bj: Tensor | None) -
     return drawn_bj
 
 
-def _stated(positions: Tensor, numbers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def _read_position_ids(positions: Tensor, numbers: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """What position ids say beyond the mask: packed texts begin again, and positions may have gaps."""
     usual = torch.arange(positions.shape[1]).expand_as(positions) if numbers is None else numbers
     stated = positions.masked_fill(usual == PAD, PAD)

@@ -18,7 +18,7 @@ from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import PAD
-from ropewalk.hf.probe.rotary_output import RotaryOutput, cos_and_sin, filled
+from ropewalk.hf.probe.rotary_output import RotaryOutput, cos_and_sin, fill_output
 from ropewalk.hf.runtime.cache_owner import NeverCopied, Owner
 from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, adopt, is_fresh
 from ropewalk.hf.runtime.forward_pass import (
@@ -33,7 +33,7 @@ from ropewalk.hf.runtime.forward_pass import (
     size,
     states_numbers,
 )
-from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, fetched, lifted
+from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, is_lifted, is_on_disk
 from ropewalk.methods.facts import Facts
 
 Begins = tuple[int, ...]
@@ -63,7 +63,7 @@ class ForwardPreHook(NeverCopied):
         cache = arguments["past_key_values"] = self._cache(module, arguments)
         positions = _training_positions(self._owner.mark.extension, module)
         weights = _wants_weights(self._config, arguments)
-        begins = _known(cache, least=1) or (0,)
+        begins = _known_begins(cache, least=1) or (0,)
         now = make_pass(arguments, self._places, random=positions, wants_weights=weights, begins=begins)
         if now.cache is not None:
             self._owner.require(now.cache)
@@ -84,7 +84,7 @@ class ForwardPreHook(NeverCopied):
             raise InvalidValue("use_cache", rule, True, remedy=remedy)
         if cache is None and needs_cache:
             cache = DynamicCache(
-                config=None if any(map(lifted, self._layers)) and self._attention_only else self._config
+                config=None if any(map(is_lifted, self._layers)) and self._attention_only else self._config
             )
         return cache
 
@@ -131,7 +131,7 @@ def identity_rotation(
         now.require_numbered(positions)
     device = cos_and_sin(output)[0].device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    return filled(output, 1, 0, dtype)
+    return fill_output(output, 1, 0, dtype)
 
 
 def _require_ours(config: Any) -> None:
@@ -163,7 +163,7 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
     # Our caches count positions from 0, padding before that.
     # A module that attends several times in one forward keeps its keys in the model's own cache.
     repeated = any(layer.probed.slots for layer in layers)
-    plain = now.wants_weights or torch.is_grad_enabled() or any(map(fetched, layers)) or max(begins or (0,)) > 0
+    plain = now.wants_weights or torch.is_grad_enabled() or any(map(is_on_disk, layers)) or max(begins or (0,)) > 0
     # Layers with masks of their own choose among all keys; images bring positions of their own.
     plain = plain or now.axes is not None or now.sees_later or any(layer.probed.own_mask for layer in layers)
     slots = [item.probed.cached.slot for item in layers if item.probed.cached]
@@ -180,7 +180,7 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
         remedy = "pass it from the first token on, or pass use_cache=False"
         sentence = "output_attentions=True needs all keys, but this cache keeps only those that the reach needs"
         raise InvalidValue.because("output_attentions", sentence, remedy=remedy)
-    known = _known(cache) or begins
+    known = _known_begins(cache) or begins
     if now.masked and begins != known:
         rule = f"0 where the cache has padding (rows begin at {known}) and nowhere else"
         remedy = "begin with a new cache, or pass use_cache=False"
@@ -194,13 +194,13 @@ def _require_reach(cache: Any, layers: Sequence[ExtendedLayer]) -> None:
     for layer in layers:
         slot = layer.probed.cached.source if layer.probed.cached else 0
         held = cache.layers[slot] if slot < len(cache.layers) else None  # made when it is asked for
-        if getattr(held, "is_sliding", False) and lifted(layer) and not _sees_within(layer, layer.probed.limit):
+        if getattr(held, "is_sliding", False) and is_lifted(layer) and not _sees_within(layer, layer.probed.limit):
             rule = "a cache that keeps the keys that lifted windows reach"
             remedy = "pass use_cache=False, or a DynamicCache() made without the config"
             raise InvalidValue("past_key_values", rule, f"{type(held).__name__} in layer {layer.depth}", remedy=remedy)
 
 
-def _known(cache: Any, least: int = 0) -> Begins | None:
+def _known_begins(cache: Any, least: int = 0) -> Begins | None:
     """The positions of the rows' first slots, by one of our layer caches that has read at least so many tokens."""
     layer_caches = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, ExtendedCacheLayer))
     return next((cache.session.begins for cache in layer_caches if cache.count >= least), None)

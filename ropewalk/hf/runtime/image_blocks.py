@@ -29,7 +29,7 @@ def last_seen_of(mask: Any) -> Tensor | None:
     return next((noted for part in masks if (noted := getattr(part, _LAST_SEEN, None)) is not None), None)
 
 
-def in_numbers(last_seen_bi: Tensor, numbers_bj: Tensor | None, keys: int) -> Tensor:
+def last_seen_positions(last_seen_bi: Tensor, numbers_bj: Tensor | None, keys: int) -> Tensor:
     """The position of the last key that the token of each key sees, [batch, keys]; earlier tokens see up to their own.
 
     Padding after an image has no position: the last token before it counts.

@@ -37,12 +37,14 @@ def put_back(
     """The hook before a module inside an attention module: the rotation that was computed, in place of the identity."""
 
     def real(argument: Any) -> Any:
-        return _kept(module, (rotary, layer_type), argument) if _may_rotate(argument) else argument
+        return _kept_rotation(module, (rotary, layer_type), argument) if _may_rotate(argument) else argument
 
     return tuple(map(real, args)), {name: real(value) for name, value in kwargs.items()}
 
 
-def _kept(module: nn.Module, call: tuple[nn.Module | None, str | None], identity: RotaryOutput) -> RotaryOutput:
+def _kept_rotation(
+    module: nn.Module, call: tuple[nn.Module | None, str | None], identity: RotaryOutput
+) -> RotaryOutput:
     """The rotation of the layer's own call, or the only one of the pass, where the identity is."""
     now, place = INSIDE.get(), _first(identity)
     kept: dict[Any, RotaryOutput] = {} if now is None else now.rotations.by_call

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.attention import attend
-from ropewalk.attention.layout.shared import sharing
+from ropewalk.attention.layout.shared import share_results
 from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.attention_arguments import CHOSEN, SUPPORTED, unsupported_arguments
-from ropewalk.hf.probe.checkpoint_schedule import is_stretched, on_own_tables
+from ropewalk.hf.probe.checkpoint_schedule import apply_to_own_tables, is_stretched
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.rotation.norms import norm_weight
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
-from ropewalk.hf.runtime.image_blocks import in_numbers, last_seen_of
+from ropewalk.hf.runtime.image_blocks import last_seen_of, last_seen_positions
 from ropewalk.hf.runtime.own_masks import model_mask
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.methods.frequencies import NoPE
@@ -78,7 +78,7 @@ class ExtendedLayer(NamedTuple):
             of_model[SINKS] = getattr(self.probed.module, self.probed.sinks)
         if self.facts.weighted:
             q, k = (norm_weight(norm, self.probed.head_dim) for norm in self.probed.norms)
-            of_model[AFTER_ROTATION] = rotating_first(q * k, self.probed)
+            of_model[AFTER_ROTATION] = put_rotating_first(q * k, self.probed)
         return {**learned, MODEL: of_model} if of_model else learned
 
     def _learned(self, parameter: str, initial: Tensor) -> Tensor:
@@ -91,7 +91,9 @@ Listener = Callable[[ExtendedLayer, Tensor, Tensor, Tensor | None], None]
 LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
-def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension, lift_windows: bool) -> ExtendedLayer:
+def attach_layer(
+    depth: int, layer: ProbedLayer, facts: Facts, extension: Extension, lift_windows: bool
+) -> ExtendedLayer:
     """The layer with what is in force in it: the extension, and the model's own behaviour in empty slots.
 
     A windowed layer never sees an unfamiliar distance, and is unchanged. But where the checkpoint's own schedule is
@@ -101,10 +103,10 @@ def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension,
     keeps_window = layer.limit is not None and not lift_windows
     left_alone = keeps_window and not (local.instead and is_stretched(layer, facts))
     if keeps_window:
-        local = Extension(reach=layer.reach) if left_alone else _within(layer.reach, local)
+        local = Extension(reach=layer.reach) if left_alone else _replaced_part(layer.reach, local)
     schedule = local.theta if layer.rotating else NoPE()
     if not local.instead:
-        schedule = on_own_tables(schedule, layer)
+        schedule = apply_to_own_tables(schedule, layer)
     # Random positions are for training, and come with each forward pass.
     local = replace(local, positions=None, frequencies=schedule, scales=_felt_scales(local, layer))
     local.check_against(facts)
@@ -115,7 +117,7 @@ def attached(depth: int, layer: ProbedLayer, facts: Facts, extension: Extension,
     return ExtendedLayer(depth, layer, local, facts, learning, keeps_window, left_alone, scaling, temperature)
 
 
-def _within(reach: Reach | None, extension: Extension) -> Extension:
+def _replaced_part(reach: Reach | None, extension: Extension) -> Extension:
     """The part of an extension that replaces the schedule of a windowed layer: frequencies with their temperature."""
     scales = tuple(spec for spec in extension.scales if spec.of_frequencies)
     return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, instead=True)
@@ -150,7 +152,7 @@ def modules_of(layers: Sequence[ExtendedLayer]) -> list[nn.Module]:
     return [layer.probed.module for layer in layers]
 
 
-def lifted(layer: ExtendedLayer) -> bool:
+def is_lifted(layer: ExtendedLayer) -> bool:
     """Whether the layer has a window, or chunks, that the extension lifts."""
     return layer.probed.limit is not None and not layer.keeps_window
 
@@ -162,20 +164,20 @@ def type_of(layer: ExtendedLayer, kinds: Sequence[str]) -> str:
     return layer.probed.layer_type or kinds[place.slot if place else layer.depth]
 
 
-def fetched(layer: ExtendedLayer) -> bool:
+def is_on_disk(layer: ExtendedLayer) -> bool:
     """Whether the learned numbers are on disk, and in memory only while the module runs."""
     return any(value.device.type == "meta" for group in layer.weights.values() for value in group.values())
 
 
-def learned(layer: ExtendedLayer) -> dict[str, nn.Parameter]:
+def learned_parameters(layer: ExtendedLayer) -> dict[str, nn.Parameter]:
     """The parameters of the layer's biases and scales, by their names in the module."""
     present = layer.probed.module._parameters
     named = {parameter_name(name, key): value for name, group in layer.learning.items() for key, value in group.items()}
     # Sharding takes no parameters without dimensions, and parameters of one type only.
-    return {name: _registered(present.get(name), value) for name, value in named.items()}
+    return {name: _register(present.get(name), value) for name, value in named.items()}
 
 
-def _registered(parameter: nn.Parameter | None, initial: Tensor) -> nn.Parameter:
+def _register(parameter: nn.Parameter | None, initial: Tensor) -> nn.Parameter:
     return nn.Parameter(initial.float().reshape(initial.shape or (1,))) if parameter is None else parameter
 
 
@@ -212,13 +214,13 @@ def attention(
         )
     if torch.is_autocast_enabled(v_bgjd.device.type):  # a norm may have made queries and keys wider
         q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
-    q_bhid, k_bgjd = before_rotation(q_bhid, k_bgjd, layer)
+    q_bhid, k_bgjd = prepare_for_rotation(q_bhid, k_bgjd, layer)
     listener = LISTENER.get()
     if listener is not None:
         listener(layer, q_bhid, k_bgjd, mask)
     cache_layer, weights = now.cache_layer(layer.depth), None
     later = last_seen_of(attention_mask)
-    with sharing(now.shared):
+    with share_results(now.shared):
         if isinstance(cache_layer, ExtendedCacheLayer):
             _require_earlier(later)
             cache_layer.expected = False
@@ -235,17 +237,17 @@ def _require_earlier(later: Tensor | None) -> None:
         raise InvalidValue.because("past_key_values", sentence, remedy="pass use_cache=False")
 
 
-def before_rotation(q_bhid: Tensor, k_bgjd: Tensor, layer: ExtendedLayer) -> tuple[Tensor, Tensor]:
+def prepare_for_rotation(q_bhid: Tensor, k_bgjd: Tensor, layer: ExtendedLayer) -> tuple[Tensor, Tensor]:
     """Queries and keys as the equation rotates them: without weights of norms that follow, and with the scaling."""
     if layer.facts.weighted:
         q_bhid, k_bgjd = (
             x if norm is None else (x / norm_weight(norm, x.shape[-1])).to(x.dtype)
             for x, norm in zip((q_bhid, k_bgjd), layer.probed.norms, strict=True)
         )
-    return scaled(rotating_first(q_bhid, layer.probed), layer), rotating_first(k_bgjd, layer.probed)
+    return scale_queries(put_rotating_first(q_bhid, layer.probed), layer), put_rotating_first(k_bgjd, layer.probed)
 
 
-def scaled(q_bhid: Tensor, layer: ExtendedLayer) -> Tensor:
+def scale_queries(q_bhid: Tensor, layer: ExtendedLayer) -> Tensor:
     """Queries multiplied so that the logits have the model's scaling and temperature."""
     if layer.factor != 1:
         q_bhid = q_bhid * layer.factor
@@ -278,7 +280,7 @@ def _attend(
     if now.axes is not None and layer.probed.rotating:
         inputs["pair_positions_bjp"] = now.axes.of_pairs(layer.probed.axes, now.total - k_bgjd.shape[2])
     if later is not None:
-        inputs["last_seen_bj"] = in_numbers(later, numbers, k_bgjd.shape[2])
+        inputs["last_seen_bj"] = last_seen_positions(later, numbers, k_bgjd.shape[2])
     if mask is not None:
         inputs["model_mask_bhij"] = mask[..., : k_bgjd.shape[2]]
     out = attend(q_bhid, k_bgjd, v_bgjd, layer.extension, layer.facts, **inputs)
@@ -287,7 +289,7 @@ def _attend(
     return out, reference_weights(q_bhid, k_bgjd, layer.extension, layer.facts, **inputs).to(q_bhid.dtype)
 
 
-def rotating_first(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:
+def put_rotating_first(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:
     """Rotating dimensions first, and all rotating in one direction: products do not depend on the order."""
     x_bhnd = x_bhnd.roll(-layer.first, -1) if layer.first else x_bhnd
     return _anticlockwise(x_bhnd, layer) if layer.clockwise else x_bhnd

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ropewalk.attention.layout.shared import once, sharing
-from ropewalk.extension.inputs import PAD, related
+from ropewalk.attention.layout.shared import compute_once, share_results
+from ropewalk.extension.inputs import PAD, related_pairs
 from ropewalk.hf.probe.attention_arguments import MASK
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
 from ropewalk.methods.reach import Reach
@@ -35,7 +35,7 @@ def call_with_mask(
         return None
     INSIDE.set(now)
     hidden: Tensor = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-    visible_bij = _shared(depth, reach, now, hidden.device).expand(len(hidden), -1, -1)
+    visible_bij = _shared_mask(depth, reach, now, hidden.device).expand(len(hidden), -1, -1)
     zero, lowest = torch.zeros((), dtype=hidden.dtype, device=hidden.device), torch.finfo(hidden.dtype).min
     return args, {**kwargs, MASK: torch.where(visible_bij[:, None], zero, lowest)}
 
@@ -59,12 +59,12 @@ def _additive(mask_bhij: Tensor) -> Tensor:
     return mask_bhij.masked_fill(mask_bhij <= torch.finfo(mask_bhij.dtype).min / 2, -torch.inf)
 
 
-def _shared(depth: int, reach: Reach, now: ForwardPass, device: torch.device) -> Tensor:
+def _shared_mask(depth: int, reach: Reach, now: ForwardPass, device: torch.device) -> Tensor:
     """Which keys of the layer's cache each query sees, once for the layers of a pass that see the same."""
     room, offset = now.rooms[depth], now.offsets[depth]
-    with sharing(now.shared):
+    with share_results(now.shared):
         spec = (reach, room, offset, str(device))  # the positions are those of the pass, and so is what is shared
-        return once("visible", spec, (), lambda: _visible(reach, now, room, offset, device), now.queries * room)
+        return compute_once("visible", spec, (), lambda: _visible(reach, now, room, offset, device), now.queries * room)
 
 
 def _visible(reach: Reach, now: ForwardPass, room: int, offset: int, device: torch.device) -> Tensor:
@@ -73,7 +73,7 @@ def _visible(reach: Reach, now: ForwardPass, room: int, offset: int, device: tor
     i_bi = numbers_bj[:, now.total - now.queries :].to(device)
     blank = max(offset + room - now.total, 0)
     j_bj = pad(numbers_bj, (0, blank), value=PAD)[:, offset : offset + room].to(device)
-    related_bij = related(i_bi, j_bj, now.documents_bj)
+    related_bij = related_pairs(i_bi, j_bj, now.documents_bj)
     i_bi, j_bj = i_bi.clamp(min=0), j_bj.clamp(min=0)
     inside_bij = torch.zeros_like(related_bij)
     for span in reach.spans():

@@ -16,12 +16,12 @@ from ropewalk.extension.parsing import PRESETS, parse_for
 from ropewalk.extension.presets.needs import Needs, needs
 from ropewalk.hf.attach.extend import require_rotation, require_steady
 from ropewalk.hf.attach.handle import ATTENTION, idle_slots
-from ropewalk.hf.attach.modes import Modes, attached_all
+from ropewalk.hf.attach.modes import Modes, attach_layers
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.quantised import require_plain
 from ropewalk.hf.probe.query_scale import require_scaled_once
 from ropewalk.hf.runtime.layer import ExtendedLayer
-from ropewalk.hf.use.convert import missing_biases, operated
+from ropewalk.hf.use.convert import apply_surgery, missing_biases
 from ropewalk.methods.facts import Facts
 
 
@@ -53,14 +53,14 @@ def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> A
         extension = parse_for(name, facts, length)
         by = "nbce_generate" if extension.decoding else "convert" if extension.surgery else by
         extension.check_against(facts)
-        changed = _converted(modes.host, extension, facts) if extension.surgery else facts
+        changed = _convert_facts(modes.host, extension, facts) if extension.surgery else facts
         ours = False
         if by == "extend":
-            under = _under(modes, extension)
+            under = _layers_under(modes, extension)
             ours = _mode_of(modes, extension, under, length) == ATTENTION
             idle = idle_slots(extension, under)
         if ours and not any(layer.own_mask for layer in layers):
-            total = held(layers, extension, facts, length) * itemsize
+            total = numbers_held(layers, extension, facts, length) * itemsize
         else:
             total = kept_bytes(layers, length, itemsize) * changed.groups // facts.groups
     except RopewalkError as reason:
@@ -68,11 +68,11 @@ def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> A
     return Advice(name, needs(name), by, total + fixed, "", idle)
 
 
-def _converted(host: PreTrainedModel, extension: Extension, facts: Facts) -> Facts:
+def _convert_facts(host: PreTrainedModel, extension: Extension, facts: Facts) -> Facts:
     """The facts after its surgery, tried on shapes only."""
     require_plain(host, "surgery")
     blank = {name: value.to("meta") for name, value in host.state_dict().items()}
-    changed = operated(host, extension.surgery, blank, facts)
+    changed = apply_surgery(host, extension.surgery, blank, facts)
     with torch.device("meta"):
         missing_biases(type(host)(changed.config), changed.state)
     return changed.facts
@@ -87,9 +87,9 @@ def _mode_of(modes: Modes, extension: Extension, under: list[ExtendedLayer], len
     return modes.chosen(extension, under, length)[0]
 
 
-def _under(modes: Modes, extension: Extension) -> list[ExtendedLayer]:
+def _layers_under(modes: Modes, extension: Extension) -> list[ExtendedLayer]:
     """The layers of the base model under an extension."""
-    return attached_all([layer.probed for layer in modes.base], [layer.facts for layer in modes.base], extension)
+    return attach_layers([layer.probed for layer in modes.base], [layer.facts for layer in modes.base], extension)
 
 
 def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int:
@@ -101,7 +101,7 @@ def kept_bytes(layers: Sequence[ProbedLayer], length: int, itemsize: int) -> int
     return total
 
 
-def held(layers: Sequence[ProbedLayer], extension: Extension, facts: Facts, length: int) -> int:
+def numbers_held(layers: Sequence[ProbedLayer], extension: Extension, facts: Facts, length: int) -> int:
     """How many numbers our caches of all layers hold after a text of this length."""
     # The size does not depend on the numbers that the model learned, so they are not needed here.
     facts = replace(facts, layers=len(layers), sinks=False, weighted=False)

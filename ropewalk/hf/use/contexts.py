@@ -21,7 +21,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.use.long_text import PIECE, Progress, sampler
+from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, sampler
 from ropewalk.methods.decoding import Decoding
 
 
@@ -84,10 +84,10 @@ def nbce_stream(
     rows = _rows(tokenizer, contexts, question)
     choose = sampler(temperature, top_k, top_p, torch.Generator().manual_seed(seed))
     begun = partial(_groups, host, rows, rows_at_once or len(rows), progress)
-    return _answered(begun, rule, choose, end_tokens(host, tokenizer), max_new_tokens)
+    return _answer(begun, rule, choose, end_tokens(host, tokenizer), max_new_tokens)
 
 
-def _answered(
+def _answer(
     begun: Callable[[], list[_RowGroup]], rule: Decoding, choose: Any, ends: set[int], count: int
 ) -> Iterator[ContextToken]:
     """Token by token. No mode of the model or of torch stays set between two tokens: a caller may train meanwhile."""
@@ -116,9 +116,9 @@ class _RowGroup:
 
     def begin(self) -> Iterator[int]:
         """Read the beginnings of the rows; yields the number of tokens of every chunk."""
-        for first in range(0, self.begins.shape[1], PIECE):
-            part = self.begins[:, first : first + PIECE]
-            self.read(part, self._real[:, first : first + PIECE])
+        for first in range(0, self.begins.shape[1], CHUNK_LEN):
+            part = self.begins[:, first : first + CHUNK_LEN]
+            self.read(part, self._real[:, first : first + CHUNK_LEN])
             yield part.numel()
 
     def read(self, ids: Tensor, real: Tensor | None = None) -> None:

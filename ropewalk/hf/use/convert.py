@@ -40,7 +40,7 @@ def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
     require_merged(host, "surgery")
     layers = probe(host)
     facts = facts_of(host, layers[0], len(layers))
-    changed = operated(host, _operations(surgery), whole_state(host), facts)
+    changed = apply_surgery(host, _operations(surgery), whole_state(host), facts)
     converted: Any = type(host)(changed.config).to(device_of(host), host.dtype)  # type: ignore[arg-type]
     converted.load_state_dict({**changed.state, **missing_biases(converted, changed.state)})
     converted.generation_config = copy.deepcopy(host.generation_config)
@@ -56,12 +56,12 @@ class ConversionPlan(NamedTuple):
     facts: Facts
 
 
-def operated(
+def apply_surgery(
     host: PreTrainedModel, surgery: Sequence[Surgery], state: dict[str, Tensor], facts: Facts
 ) -> ConversionPlan:
     """The weights after all operations, with a config that fits them."""
     config, before, groups = copy.deepcopy(host.config), set(state), facts.groups
-    for spec in (_located(operation, host) for operation in surgery):
+    for spec in (_locate(operation, host) for operation in surgery):
         spec.check_against(facts)
         old, (state, facts) = state, spec.convert(state, facts)
         if isinstance(spec, StretchPositions):
@@ -74,7 +74,7 @@ def operated(
     return ConversionPlan(config, state, facts)
 
 
-def _located(spec: Surgery, host: PreTrainedModel) -> Surgery:
+def _locate(spec: Surgery, host: PreTrainedModel) -> Surgery:
     """A surgery on positions, with the table that the model looks them up in."""
     if not isinstance(spec, StretchPositions) or spec.module is not None:
         return spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 INCOMPLETE = "\ufffd"  # what an incomplete character is decoded to
-PATIENCE = 8  # tokens that may wait for the rest of a character; none has more bytes than 4
+MOST_WAITING = 8  # tokens that may wait for the rest of a character; none has more bytes than 4
 CONTEXT = 6  # tokens that are decoded again with the next: a decoder drops the space before the first
 CHARACTER = 4  # tokens of one character, at most: the context may have to begin so many earlier
 MOST_DECODED = 48  # tokens that are decoded together, at most
@@ -30,7 +30,7 @@ class GrowingText:
         self._ids.append(token)
         self._waiting += 1
         text = self._decode(self._ids)
-        if text.endswith(INCOMPLETE) and self._waiting < PATIENCE:
+        if text.endswith(INCOMPLETE) and self._waiting < MOST_WAITING:
             return ""
         new, self._shown, self._waiting = text[self._shown :], max(self._shown, len(text)), 0
         if len(self._ids) >= 2 * CONTEXT:

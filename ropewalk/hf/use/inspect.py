@@ -30,7 +30,7 @@ from ropewalk.hf.attach.handle import (
     main_layer,
     stated_slots,
 )
-from ropewalk.hf.attach.modes import Modes, attached_all, require_followed
+from ropewalk.hf.attach.modes import Modes, attach_layers, require_followed
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, merge_options, require_plausible
@@ -39,14 +39,14 @@ from ropewalk.hf.probe.checkpoint_schedule import own_schedule_of
 from ropewalk.hf.probe.facts import correct, facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.use.advice import Advice, advise, held, kept_bytes
+from ropewalk.hf.use.advice import Advice, advise, kept_bytes, numbers_held
 from ropewalk.hf.use.save import load
 from ropewalk.hf.use.stand_in import stand_in
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Interpolation
 
-WIDTH = 80
-SHOWN = 9  # pairs in the table
+TERMINAL_WIDTH = 80
+PAIRS_SHOWN = 9  # pairs in the table
 OF_CONFIGS = {TRUST, "revision"}  # keywords that do not ask for weights
 NEEDS = {
     "nothing": "no training",
@@ -97,12 +97,14 @@ class Inspection:
         """The bytes of the cache for one text of the target length: the model's own, or that under an extension."""
         if extension is None:
             return kept_bytes(self.layers, self.target_len, self.bytes_per_number) + self.fixed_bytes
-        return held(self.layers, extension, self.facts, self.target_len) * self.bytes_per_number + self.fixed_bytes
+        return (
+            numbers_held(self.layers, extension, self.facts, self.target_len) * self.bytes_per_number + self.fixed_bytes
+        )
 
     def idle(self, extension: Extension, *, lift_windows: bool = False) -> tuple[str, ...]:
         """The slots of an extension that no layer of this model would use."""
         layers, facts = list(self.layers), list(self.layer_facts)
-        return idle_slots(extension, attached_all(layers, facts, extension, lift_windows))
+        return idle_slots(extension, attach_layers(layers, facts, extension, lift_windows))
 
     def changes_nothing(self, extension: Extension) -> bool:
         """Whether an extension has methods, and no layer of this model would use one."""
@@ -201,18 +203,18 @@ class Inspection:
             return ["No layer rotates its queries and keys."]
         lines = [f"rotations per pair: trained on {self.facts.trained_len:,} tokens, in a text of {self.target_len:,}"]
         lines += [f"{'pair':>6}{'in training':>16}{'in the text':>16}"]
-        step = max((count - 1) // (SHOWN - 1), 1)
+        step = max((count - 1) // (PAIRS_SHOWN - 1), 1)
         for pair in dict.fromkeys([*range(0, count, step), *([count - 1] if count else [])]):
             seen = "   under-trained" if pair in few else ""
             lines.append(f"{pair:>6}{self.turns[pair]:>16,.3g}{self.turns[pair] * self._longer:>16,.3g}{seen}")
         if few:
             said = f"{len(few)} of {count} pairs ({few[0]} to {few[-1]}) never complete a full turn in"
             beyond = "beyond that length they meet angles that the model has never seen"
-            lines += _wrapped(f"{said} {self.facts.trained_len:,} tokens: {beyond}.")
+            lines += _wrap(f"{said} {self.facts.trained_len:,} tokens: {beyond}.")
         else:
-            lines += _wrapped("Every rotating pair completes a full turn within the trained length.")
+            lines += _wrap("Every rotating pair completes a full turn within the trained length.")
         still = sum(turns == 0 for turns in self.turns)
-        lines += _wrapped(f"{still} pairs do not rotate, by the model's design.") if still else []
+        lines += _wrap(f"{still} pairs do not rotate, by the model's design.") if still else []
         return lines
 
     def _applying(self) -> list[str]:
@@ -226,7 +228,7 @@ class Inspection:
         lines += ["do not apply:"] if reasons else []
         for reason in reasons:
             names = ", ".join(name for name, why in self.refused.items() if why == reason)
-            lines += [*_wrapped(names, "  "), *_wrapped(reason, "      ")]
+            lines += [*_wrap(names, "  "), *_wrap(reason, "      ")]
         return lines
 
     def _idle(self) -> list[str]:
@@ -236,8 +238,8 @@ class Inspection:
             for slot in advice.idle:
                 names.setdefault(slot, []).append(advice.name)
         rows = [f"{slot} of {', '.join(of_slot)}" for slot, of_slot in names.items()]
-        reason = _wrapped(f"{UNUSED}.", "      ")
-        return ["used in no layer:", *(line for row in rows for line in _wrapped(row, "  ")), *reason] if rows else []
+        reason = _wrap(f"{UNUSED}.", "      ")
+        return ["used in no layer:", *(line for row in rows for line in _wrap(row, "  ")), *reason] if rows else []
 
 
 def inspect(
@@ -297,7 +299,7 @@ def _sizes(host: Any, target_len: int | None, trained_len: int | None) -> tuple[
         own_schedule=own_schedule_of(host.config.get_text_config(), layers, every),
         fixed_bytes=next((layer.cached.fixed for layer in layers if layer.cached), 0),
     )
-    return inspection, Modes(host, attached_all(layers, every, Extension()))
+    return inspection, Modes(host, attach_layers(layers, every, Extension()))
 
 
 def _read(model: str | Path, options: LoadOptions, kwargs: dict[str, Any]) -> nn.Module:
@@ -318,7 +320,7 @@ def _require_tables(modes: Modes, every: Sequence[Facts]) -> None:
     """Refuse a model whose rotary tables cannot hold a static schedule."""
     layers = [layer.probed for layer in modes.base]
     require_rotation(layers, STATIC, every)
-    require_followed(modes, STATIC, attached_all(layers, list(every), STATIC))
+    require_followed(modes, STATIC, attach_layers(layers, list(every), STATIC))
 
 
 def _reason(attempt: Callable[[], Any]) -> str:
@@ -335,12 +337,12 @@ def _layers(count: int) -> str:
 
 
 def _row(name: str, text: str) -> list[str]:
-    first, *rest = textwrap.wrap(text, WIDTH - 22)
+    first, *rest = textwrap.wrap(text, TERMINAL_WIDTH - 22)
     return [f"{name:<22}{first}", *(f"{'':<22}{line}" for line in rest)]
 
 
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
+def _wrap(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, TERMINAL_WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def _size(count: int) -> str:

@@ -26,10 +26,10 @@ from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
-PIECE, SMALLEST_PIECE = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
+CHUNK_LEN, LEAST_CHUNK = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
 MOST_PAIRS = 2**24  # of a chunk and the whole text, which such a mask has a number for: 64 MiB in float32
 MOST_ON_GPU = 2**27  # where eight times as many chunks would take longer than what a mask hides
-MOST_LOGITS = 2**28  # of a chunk: 1 GiB in float32
+LOGITS_PER_CHUNK = 2**28  # of a chunk: 1 GiB in float32
 PROBED = 8  # tokens on which the head is compared with the model's logits
 Of = TypeVar("Of")
 LOGITS_RTOL = 2e-2  # relative to the largest logit, for half precision
@@ -46,7 +46,7 @@ class ReadChunk(NamedTuple):
     cache_bytes: int  # of the cache after the chunk
 
 
-def score(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Tensor:
+def score(model: nn.Module, ids: Tensor, *, piece: int = CHUNK_LEN) -> Tensor:
     """The loss in nats of every token, given all tokens before it.
 
         losses = rw.score(model, ids)  # [batch, tokens - 1]
@@ -63,7 +63,7 @@ def score_tokens(
     *,
     numbers: Tensor | None = None,
     cache: DynamicCache | None = None,
-    piece: int = PIECE,
+    piece: int = CHUNK_LEN,
 ) -> TokenScores:
     """The loss of every token but the first, and whether it is the model's likeliest token.
 
@@ -81,7 +81,7 @@ class SampledLogits(NamedTuple):
     logits: Tensor  # [batch, kept, words], float32: after the tokens 0, every, 2 every, ...; after the last one too
 
 
-def sampled_logits(model: nn.Module, ids: Tensor, *, every: int, piece: int = PIECE) -> SampledLogits:
+def sampled_logits(model: nn.Module, ids: Tensor, *, every: int, piece: int = CHUNK_LEN) -> SampledLogits:
     """The loss of every token but the first, and the logits after every `every`-th: all of them need much memory."""
     losses, logits, first = list[Tensor](), list[Tensor](), 0
 
@@ -95,7 +95,7 @@ def sampled_logits(model: nn.Module, ids: Tensor, *, every: int, piece: int = PI
     return SampledLogits(torch.cat(losses, 1)[:, :-1], torch.cat(logits, 1))
 
 
-def read(model: nn.Module, ids: Tensor, *, piece: int = PIECE) -> Iterator[ReadChunk]:
+def read(model: nn.Module, ids: Tensor, *, piece: int = CHUNK_LEN) -> Iterator[ReadChunk]:
     """The results of `score_tokens` chunk by chunk, while the text is read."""
     cache = DynamicCache(config=host_of(model).config)
     parts = _read(model, ids, piece, OutputHead.token_scores, cache=cache)
@@ -147,20 +147,20 @@ def _read(
     }
     if numbers is not None:
         piece = ids.shape[1]  # a cache has no positions but 0, 1, 2, ...
-        kwargs = {"use_cache": False, **_stated(ids, numbers)}
-    return _judged_pieces(host, ids, piece, judging, kwargs)
+        kwargs = {"use_cache": False, **_position_arguments(ids, numbers)}
+    return _score_pieces(host, ids, piece, judging, kwargs)
 
 
-def _judged_pieces(
+def _score_pieces(
     host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], kwargs: Any
 ) -> Iterator[Of]:
     handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
     if kwargs["use_cache"]:
         most = MOST_PAIRS if device_of(host).type == "cpu" else MOST_ON_GPU
-        piece = min(piece, max(SMALLEST_PIECE, most // ids.shape[1]))
+        piece = min(piece, max(LEAST_CHUNK, most // ids.shape[1]))
         if head.scale is None:  # it gives the logits of the whole chunk
             words: Any = host.get_input_embeddings().weight
-            piece = max(1, min(piece, MOST_LOGITS // len(words)))
+            piece = max(1, min(piece, LOGITS_PER_CHUNK // len(words)))
     for first in range(0, ids.shape[1] - 1, piece):
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]
@@ -199,7 +199,7 @@ def _require_same(host: PreTrainedModel, handle: Any, what: str) -> None:
         raise Conflict.because(what, f"the extension was changed or removed while the {what} was being read")
 
 
-def _stated(ids: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+def _position_arguments(ids: Tensor, numbers: Tensor) -> dict[str, Tensor]:
     """Position ids, and a full mask, so that transformers takes no gap as the border of two texts."""
     if numbers.shape != ids.shape[1:] or numbers.is_floating_point():
         raise InvalidValue("numbers", f"whole numbers of shape {tuple(ids.shape[1:])}", tuple(numbers.shape))
@@ -216,7 +216,7 @@ def stream(
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int = 0,
-    piece: int = PIECE,
+    piece: int = CHUNK_LEN,
     progress: Progress | None = None,
 ) -> Iterator[Tensor]:
     """Generate tokens one by one, without end unless `max_new_tokens` is set.
@@ -233,7 +233,7 @@ def stream(
     _require_known(host, ids)
     require_held(host, ids.shape[1] + max(0, (max_new_tokens or 1) - 1))  # the last generated token is not read
     choose = sampler(temperature, top_k, top_p, torch.Generator(device=ids.device).manual_seed(seed))
-    return _written(host, _pieces(ids, piece, progress), choose, max_new_tokens)
+    return _write(host, _pieces(ids, piece, progress), choose, max_new_tokens)
 
 
 def _pieces(ids: Tensor, piece: int, progress: Progress | None) -> Iterator[Tensor]:
@@ -245,7 +245,7 @@ def _pieces(ids: Tensor, piece: int, progress: Progress | None) -> Iterator[Tens
             progress(first + part.shape[1], ids.shape[1])
 
 
-def _written(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count: int | None) -> Iterator[Tensor]:
+def _write(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count: int | None) -> Iterator[Tensor]:
     handle = handle_of(host)
     cache, made = DynamicCache(config=host.config), 0
     for part in parts:

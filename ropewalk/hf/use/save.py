@@ -14,10 +14,10 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import holds
-from ropewalk.folders import appearing
+from ropewalk.folders import make_folder
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
-from ropewalk.hf.attach.storing import stated
+from ropewalk.hf.attach.storing import config_with_extension
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, close, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_model, loadable, loader_of, runs_own_code
@@ -31,7 +31,7 @@ from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.hf.use.adapter import MERGE, base_of, is_adapted, load_adapter, require_merged, write_adapter
 
 FAILURES = (OSError, SafetensorError)  # the errors of a full disk
-TOKENS = 256  # of the text on which the saved model must give the same logits
+VERIFIED_TOKENS = 256  # of the text on which the saved model must give the same logits
 LAST_TESTED = 20_000  # the last position of that test: farther, angles in float32 change the logits
 
 
@@ -53,10 +53,10 @@ def save(
     host, handle = extended_host(model)
     require_savable(host)
     require_own_files(*sources_of(host, tokenizer))
-    with appearing(Path(directory), FAILURES) as place:
+    with make_folder(Path(directory), FAILURES) as place:
         save_weights(host, place)
         try:
-            stated(handle, target_len or handle.target_len).save_pretrained(place)
+            config_with_extension(handle, target_len or handle.target_len).save_pretrained(place)
             how = f"transformers.{loader_of(host.config, type(host).__name__).__name__}.from_pretrained"
         except DoesNotFit as reason:
             if reason.field == "target_len":  # only the caller can state a length
@@ -74,7 +74,7 @@ def _save_adapter(model: nn.Module, directory: Path, target_len: int | None, tok
     """Write the adapter of a wrapped model with the extension beside it."""
     host, handle = host_of(model), _handle(host_of(model))
     require_own_files(*sources_of(host, tokenizer))
-    with appearing(directory, FAILURES) as place:
+    with make_folder(directory, FAILURES) as place:
         write_adapter(model, place)
         handle.keep(place, target_len=target_len)
         close(place)
@@ -95,7 +95,7 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
     place = Path(directory)
     if not is_adapter(place):
         require_plausible(str(directory))
-    kept = _with_sidecar(place)
+    kept = _folder_with_sidecar(place)
     stored = None if kept is None else sidecar.read(kept)
     kwargs["output_loading_info"] = True
     read = load_adapter(place, options, **kwargs) if is_adapter(place) else fetch_model(directory, options, **kwargs)
@@ -119,7 +119,7 @@ def move(model: Any, device: str) -> Any:
         raise InvalidValue("device", "an available device", device, remedy=detail) from reason
 
 
-def _with_sidecar(place: Path) -> Path | None:
+def _folder_with_sidecar(place: Path) -> Path | None:
     """The folder that has the extension of a model: its own or, for an adapter without one, its base model's."""
     places = [place, Path(base_of(place))] if is_adapter(place) else [place]
     return next((place for place in places if holds((place / SIDECAR).is_file)), None)
@@ -180,7 +180,7 @@ def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
     )  # finer than logits, which rounding changes
     if name:
         raise DoesNotFit.because("model", f"the saved model is not the same when loaded: {name} differs")
-    count = min(length, TOKENS)
+    count = min(length, VERIFIED_TOKENS)
     ids = torch.arange(count, device=device)[None] * 7 % host.config.get_text_config().vocab_size
     for first in sorted({0, min(length, LAST_TESTED) - count}):
         places = torch.arange(first, first + count, device=device)[None]

@@ -34,13 +34,13 @@ UNBUILT = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtime
 
 def stand_in(config: Any) -> Any:
     """A small model whose attention is that of a config; refused where it would need more than MOST_WEIGHTS numbers."""
-    original = _built(config, "meta")
+    original = _build(config, "meta")
     for smaller, sizes in _smaller(config) if original is not None else ():
-        outline = _built(smaller, "meta")
+        outline = _build(smaller, "meta")
         if outline is None or not _is_alike(original, outline, sizes):
             continue
         if sum(parameter.numel() for parameter in outline.parameters()) <= MOST_WEIGHTS:
-            model = _built(smaller, "cpu").eval()
+            model = _build(smaller, "cpu").eval()
             if not sizes or _reads(model):
                 return model
     sentence = f"a model of type {config.model_type} cannot be made small enough to be looked at without its weights"
@@ -49,7 +49,7 @@ def stand_in(config: Any) -> Any:
 
 def weight_bytes(config: Any, dtype: str = "") -> int:
     """The bytes of a model's weights, by its config; 0 where its code builds none, or where they are quantised."""
-    model = None if getattr(config, "quantization_config", None) else _built(config, "meta")
+    model = None if getattr(config, "quantization_config", None) else _build(config, "meta")
     size = getattr(torch, dtype).itemsize if dtype else (getattr(config, "dtype", None) or torch.float32).itemsize
     return 0 if model is None else size * sum(parameter.numel() for parameter in model.parameters())
 
@@ -88,7 +88,7 @@ def _parts(config: Any) -> Iterator[Any]:
             yield from _parts(part)
 
 
-def _built(config: Any, device: str) -> Any:
+def _build(config: Any, device: str) -> Any:
     """The model on a device; None where its code does not build one of these sizes."""
     try:
         with torch.device(device), torch.random.fork_rng(devices=[]):

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from ropewalk.errors import InvalidValue, about
+from ropewalk.errors import InvalidValue, name_errors
 from ropewalk.extension.notation import minutes
 from ropewalk.extension.parsing import Line
 from ropewalk.files import finite, record_json
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, merge_options
 from ropewalk.hf.loading import free_bytes
-from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.measure.api.argument_checks import seconds, tasks_text, tokens, whole_number
@@ -25,10 +25,10 @@ from ropewalk.measure.api.precision import calibrated_in_fastest, calibration_te
 from ropewalk.measure.api.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.api.result import MeasuredResult, aligned
 from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.cluster.crew import on_cluster
-from ropewalk.measure.compare.compare import Candidate, Comparison, by_name, compare as measured, tasks_of
+from ropewalk.measure.compare.cluster.crew import measure_on_cluster
+from ropewalk.measure.compare.compare import Candidate, Comparison, compare as measured, lines_by_name, tasks_of
 from ropewalk.measure.compare.leaderboard import TimeIsUp
-from ropewalk.measure.compare.plan import ComparisonPlan, Cost, planned
+from ropewalk.measure.compare.plan import ComparisonPlan, Cost, plan_comparison
 from ropewalk.measure.compare.runner import Measuring, ResultRow
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side, workers_for
@@ -45,7 +45,7 @@ from ropewalk.measure.tasks.task_line import tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
 
-FEWEST_TEXTS, SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
+FEWEST_TEXTS, FEW_SAMPLES = 2, 8  # texts of an interval, and of each length where the caller says nothing
 CORPUS = "stdlib"
 ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 UNLIMITED = "none"
@@ -153,9 +153,9 @@ def compare(
     `after_round` is called with the result so far. In a notebook the result shows itself as a table.
     """
     began = time.monotonic()
-    lines, all_tasks = lines_of(extensions), _tasks(tasks, SAMPLES if samples is None else samples)
+    lines, all_tasks = lines_of(extensions), _tasks(tasks, FEW_SAMPLES if samples is None else samples)
     asked, limit = list(tokens("lengths", lengths)), _limit(time_limit)
-    measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
+    measuring = measure_on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
     options = merge_options(model, options, dtype, device, revision, trust_remote_code)
     with (
         open_folder(folder) as place,
@@ -185,7 +185,7 @@ def _corpus(host: OpenedModel, asked: list[int]) -> str:
     """Held-out texts of Python's own library; all of it, where these are too few or of too few projects."""
     length = max(asked, default=2 * trained_len(host.model))
     subject = host.subject(CORPUS, length)
-    enough = subject.count(SAMPLES) == SAMPLES and len({*subject.projects(SAMPLES)}) >= FEW_PROJECTS
+    enough = subject.count(FEW_SAMPLES) == FEW_SAMPLES and len({*subject.projects(FEW_SAMPLES)}) >= FEW_PROJECTS
     return CORPUS if enough else f"all:{CORPUS}"
 
 
@@ -219,10 +219,10 @@ class ComparisonJob:
         """The result of the last round that was completed; the first one always is."""
         plan = self.plan(asked)
         subject, lines = self.host.subject(self.corpus, plan.lengths[-1]), self.lines[: plan.lines]
-        for line in by_name(lines).values():  # a line that does not fit is refused before anything is announced
-            parsed_for(self.host.model.config.get_text_config(), line, plan.lengths[-1], subject.facts)
+        for line in lines_by_name(lines).values():  # a line that does not fit is refused before anything is announced
+            parse_for_config(self.host.model.config.get_text_config(), line, plan.lengths[-1], subject.facts)
         for task in self.tasks:
-            with about(task.title):
+            with name_errors(task.title):
                 task.require(subject, task.at(plan.lengths, plan.lengths[0]))
         for words in self._sentences(plan):
             self.shown.note(words)
@@ -253,7 +253,7 @@ class ComparisonJob:
         cost, seconds_left = self._calibrated(inspection), None
         if self.deadline is not None:
             seconds_left = max(1.0, self.deadline - time.monotonic())
-        return planned(
+        return plan_comparison(
             cost,
             inspection,
             sorted({known, *asked}) if asked else (),

@@ -23,7 +23,7 @@ from ropewalk.measure.report.html_page import PageTable
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
 
-TIMES = 4  # length by default, in trained lengths
+DIAGNOSIS_TIMES = 4  # length by default, in trained lengths
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +100,7 @@ def diagnose(
     asked = None if length is None else in_tokens(str(length), "length")
     options = merge_options(model, options, dtype, device, revision, trust_remote_code)
     with open_model(model, tokenizer, options) as host:
-        longest = TIMES * trained_len(host.model) if asked is None else asked
+        longest = DIAGNOSIS_TIMES * trained_len(host.model) if asked is None else asked
         subject = host.subject(corpus, longest)
         with showing_progress("diagnosing", shown=progress) as bar:
             return DiagnosisResult(measured(subject, line, texts=texts, progress=bar))

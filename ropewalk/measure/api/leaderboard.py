@@ -18,17 +18,17 @@ from ropewalk.measure.api.lines import Extensions, lines_of
 from ropewalk.measure.api.loading import open_folder, open_model
 from ropewalk.measure.api.progress import Shown, showing_progress
 from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.cluster.crew import on_cluster
+from ropewalk.measure.compare.cluster.crew import measure_on_cluster
 from ropewalk.measure.compare.leaderboard import Leaderboard, Race, TimeIsUp, leaderboard as raced, tasks_of
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side
 from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.leaderboard import BOARD, as_json, ranking_json, stopped, table, write_leaderboard
-from ropewalk.measure.tasks.task_line import checked, tasks_named
+from ropewalk.measure.tasks.task_line import check_tasks, tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
 
-TIMES, SAMPLES = 8, 24  # the target length in trained lengths, and the texts, where the caller says nothing
+TIMES, MANY_SAMPLES = 8, 24  # the target length in trained lengths, and the texts, where the caller says nothing
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ def leaderboard(
     tokenizer: Any = None,
     time_limit: float | str = "",
     corpus: str = "stdlib",
-    samples: int = SAMPLES,
+    samples: int = MANY_SAMPLES,
     tasks: str = "",
     folder: str | Path | None = None,
     device: str = "",
@@ -103,9 +103,9 @@ def leaderboard(
     limit, samples = seconds("time_limit", time_limit), whole_number("samples", samples, least=FEWEST_TEXTS)
     deadline = None if limit is None else began + limit
     lines = lines_of(extensions) if extensions else []
-    every_task = checked(tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples), samples)
+    every_task = check_tasks(tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples), samples)
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
-    measuring = on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
+    measuring = measure_on_cluster(ray) if ray else side_by_side(whole_number("workers", workers, least=0))
     options = merge_options(model, options, dtype, device, revision, trust_remote_code)
     with (
         open_folder(folder) as place,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ropewalk import folders
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.attach.trained_extension import TrainedExtension, extension_of, taken_off
+from ropewalk.hf.attach.trained_extension import TrainedExtension, extension_of, take_off
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.loading import load_model, load_tokenizer, place_model, restore_logging
 from ropewalk.measure.material.subject import Subject, without_extension
@@ -54,7 +54,7 @@ def load_by_name(model: str | Path, tokenizer: Any = None, options: LoadOptions 
     require_plausible(name)
     tokenizer = load_tokenizer(name, options) if tokenizer is None else tokenizer
     loaded = place_model(load_model(name, options), options)
-    return OpenedModel(loaded, tokenizer, taken_off(loaded))
+    return OpenedModel(loaded, tokenizer, take_off(loaded))
 
 
 def _tokenizer_beside(host: Any) -> Any:

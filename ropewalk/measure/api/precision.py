@@ -14,7 +14,7 @@ from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.hf.load_options import AUTO, LoadOptions
 from ropewalk.hf.loading import is_small
 from ropewalk.hf.use.inspect import Inspection
-from ropewalk.measure.compare.plan import CALIBRATED, Cost, calibrated, cost_of, product_seconds
+from ropewalk.measure.compare.plan import CALIBRATED, Cost, calibrate, cost_of, product_seconds
 
 OTHER_PRECISION = {torch.float32: torch.bfloat16, torch.bfloat16: torch.float32}
 FASTER = 1.1  # times as fast, from which on another precision is taken
@@ -45,7 +45,7 @@ def calibrated_in_fastest(model: Any, inspection: Inspection, ids: Tensor, *, fr
     costs, known = dict[torch.dtype, Cost](), inspection.facts.trained_len
     with _threads(1 if workers > 1 else torch.get_num_threads()):  # as many as each of several workers has
         for dtype in _precisions(before) if free else (before,):
-            costs[dtype] = calibrated(cost_of(_cast(model, loaded, before, dtype), inspection), model, ids)
+            costs[dtype] = calibrate(cost_of(_cast(model, loaded, before, dtype), inspection), model, ids)
     # The precision that was loaded has to be clearly slower.
     fastest = min(costs, key=lambda dtype: costs[dtype].seconds(known) * (1.0 if dtype is before else FASTER))
     _cast(model, loaded, before, fastest)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ropewalk.extension.notation import minutes
 
-SOON, INTERVAL = 2.0, 30.0  # seconds until the first line where nothing shows a bar, and between two
+FIRST_LINE_SECONDS, INTERVAL = 2.0, 30.0  # seconds until the first line where nothing shows a bar, and between two
 # True: a bar where somebody looks, else nothing; lines: a bar, else lines for a log; False: nothing.
 Shown = Literal[True, False, "lines"]
 QUIET_SECONDS = 1.0  # seconds in which nothing is measured
@@ -115,7 +115,7 @@ class LinesNowAndThen:
         print(f"\n{words}\n", file=sys.stderr, flush=True)
 
     def _print(self) -> None:
-        wait = SOON
+        wait = FIRST_LINE_SECONDS
         while not self._closed.wait(wait):
             wait = INTERVAL
             print(f"ropewalk: {self._label}{self._share()}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.written_tables import csv_text
 from ropewalk.methods.spec import Json
 
-SHOWN, WIDTH = 5, 100  # rows and columns of a result in print
+ROWS_SHOWN, RESULT_WIDTH = 5, 100  # rows and columns of a result in print
 
 
 class MeasuredResult(ABC):
@@ -65,14 +65,14 @@ class MeasuredResult(ABC):
         return text
 
     def __repr__(self) -> str:
-        words = textwrap.fill(" ".join(self.sentences[:1]), WIDTH)
+        words = textwrap.fill(" ".join(self.sentences[:1]), RESULT_WIDTH)
         return "\n".join([self.title, *aligned(self.brief), words])
 
     def _repr_html_(self) -> str:
         return as_html(self.title, self.table, self.sentences)
 
 
-def aligned(table: PageTable, most: int = SHOWN) -> list[str]:
+def aligned(table: PageTable, most: int = ROWS_SHOWN) -> list[str]:
     """The head and the first rows as lines of text, numbers to the right; the last says how many are left out."""
     rows = [table.head, *table.rows[:most]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ropewalk.extension.extension import Extension
-from ropewalk.measure.material.measured_by import measured_by
+from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.tasks.outside.complete import source_mark
 from ropewalk.measure.tasks.signature import Task
 
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
             "version": self.task.version,
             "length": self.length,
             "sample": self.sample,
-            "measured by": measured_by(),
+            "measured by": code_marks(),
             **({"source": source} if source else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -16,10 +16,10 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
 from ropewalk.hf.use.inspect import Inspection, sizes
-from ropewalk.measure.compare.installed import made_here
-from ropewalk.measure.compare.runner import Measuring, Progress, ResultRow, here, run
+from ropewalk.measure.compare.installed import provenance
+from ropewalk.measure.compare.runner import Measuring, Progress, ResultRow, measure_here, run
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.verdict import (
     BREAK,
@@ -27,17 +27,17 @@ from ropewalk.measure.compare.verdict import (
     FINDS,
     NO_ESTIMATE,
     PASSKEYS,
-    ROUNDING,
+    SAME_LOSS_ATOL,
     UNCHANGED,
     Verdict,
-    not_finite,
     verdict,
+    why_not_finite,
 )
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.effective_length import EffectiveLength, effective
+from ropewalk.measure.metrics.effective_length import EffectiveLength, effective_length
 from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, projects_of, share
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
-from ropewalk.measure.tasks.task_line import checked
+from ropewalk.measure.tasks.task_line import check_tasks
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.spec import Json
 
@@ -143,7 +143,7 @@ class Comparison:
         """The candidates whose lead by the best one may be chance, the lowest loss first."""
         others = sorted(self.candidates, key=lambda candidate: candidate.rank)[1:]
         leads = ((other, self.lead_over(other)) for other in others if other is not self.base)
-        return [other for other, lead in leads if math.isfinite(lead.value) and not lead.low > ROUNDING]
+        return [other for other, lead in leads if math.isfinite(lead.value) and not lead.low > SAME_LOSS_ATOL]
 
     def finds(self, candidate: Candidate) -> bool:
         """Whether a candidate finds passkeys at the longest length, or what is far."""
@@ -170,7 +170,7 @@ class Comparison:
 def reach(comparison: Comparison, candidate: Candidate, name: str) -> EffectiveLength:
     """The effective length of a candidate at the tasks of a name; none where it ran out of memory at every length."""
     standard = comparison.base.scores(name).get(comparison.trained_len, 0.0)
-    return effective(candidate.scores(name) or {comparison.trained_len: 0.0}, standard)
+    return effective_length(candidate.scores(name) or {comparison.trained_len: 0.0}, standard)
 
 
 def tasks_of(samples: int) -> tuple[Task, ...]:
@@ -185,7 +185,7 @@ def compare(
     store: Store,
     *,
     tasks: Sequence[Task] | None = None,
-    measuring: Measuring = here,
+    measuring: Measuring = measure_here,
     progress: Progress = lambda cell: None,
     only_longest: bool = False,
     fitted_to: int | None = None,
@@ -195,12 +195,14 @@ def compare(
     `only_longest`: the others read texts of the longest length alone. `fitted_to`: the target length of extensions,
     where longer texts than these are to follow.
     """
-    tasks = checked(tasks or tasks_of(8), 8)
+    tasks = check_tasks(tasks or tasks_of(8), 8)
     lengths = sorted({subject.facts.trained_len, *lengths})
     target = lengths[-1]
     config = subject.model.config.get_text_config()
     fitted = fitted_to or target
-    parsed = {name: parsed_for(config, line, fitted, subject.facts) for name, line in by_name(lines).items()}
+    parsed = {
+        name: parse_for_config(config, line, fitted, subject.facts) for name, line in lines_by_name(lines).items()
+    }
     extensions = {BARE: Extension()} | {line: one for line, one in parsed.items() if one != Extension()}
     ready = [task.prepared(subject, store.path.parent) for task in tasks]
     how: dict[str, Any] = {"measuring": measuring, "progress": progress, "only_longest": only_longest}
@@ -218,7 +220,7 @@ def compare(
         candidates=tuple(candidates),
         tasks=tasks,
         marks=subject.marks,
-        made={**made_here(), "model": subject.name, "texts": subject.text_marks(most)},
+        made={**provenance(), "model": subject.name, "texts": subject.text_marks(most)},
         projects=tuple(subject.projects(texts)),
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,
@@ -226,7 +228,7 @@ def compare(
     )
 
 
-def by_name(lines: Sequence[str | Line]) -> dict[str, Line]:
+def lines_by_name(lines: Sequence[str | Line]) -> dict[str, Line]:
     """Lines by their names, by which all numbers are found: one name has one meaning."""
     named: dict[str, Line] = {}
     for line in map(read_line, lines):
@@ -257,11 +259,11 @@ def _candidate(
     near = difference_from(standard, at_target, "end_loss", "end_loss") if of_same == "loss" else change
     over_window = near if target > subject.facts.trained_len else NO_ESTIMATE
     harm, far = _harm(measured, standard), far_share(measured, target)
-    missing = _why_missing(at_target) or _failed(failures, target)
+    missing = _why_missing(at_target) or _why_failed(failures, target)
     result = (
         Verdict(missing, f"{missing} at {target:,} tokens")
         if missing
-        else verdict(change, harm, far, over_window, what=asked(measured))
+        else verdict(change, harm, far, over_window, what=asked_facts(measured))
     )
     return Candidate(
         line=line,
@@ -291,7 +293,7 @@ def far_share(rows: Sequence[ResultRow], length: int) -> Estimate | None:
     return keys if keys is not None else row.numbers.get("far") if row else None
 
 
-def asked(rows: Sequence[ResultRow]) -> str:
+def asked_facts(rows: Sequence[ResultRow]) -> str:
     """What these results ask for."""
     return PASSKEYS if any(row.task.name == Passkey.name for row in rows) else FAR_FACTS
 
@@ -302,7 +304,7 @@ def _last_alone(base: Candidate, standard: ResultRow, inspection: Inspection) ->
     Its losses are those of the standard, which are of the same final tokens. What is hidden before them it cannot find.
     """
     rows = [
-        row._replace(numbers=_of_last(standard, row), samples=standard.samples, seconds=standard.seconds)
+        row._replace(numbers=_standard_numbers(standard, row), samples=standard.samples, seconds=standard.seconds)
         for row in base.rows
         if row.task == standard.task
     ]
@@ -323,7 +325,7 @@ def _last_alone(base: Candidate, standard: ResultRow, inspection: Inspection) ->
     )
 
 
-def _of_last(standard: ResultRow, row: ResultRow) -> dict[str, Estimate]:
+def _standard_numbers(standard: ResultRow, row: ResultRow) -> dict[str, Estimate]:
     """The numbers of the standard; of what was asked at this length, only what its text has can be found."""
     unread = ("copied", "copied_loss") if row.length != standard.length else ()  # a passage before its text
     numbers = {name: number for name, number in standard.numbers.items() if name not in unread}
@@ -336,10 +338,10 @@ def _of_last(standard: ResultRow, row: ResultRow) -> dict[str, Estimate]:
 
 def _why_missing(at_target: ResultRow | None) -> str:
     """In words, what the losses are where they are no numbers; empty where all are, or none was measured."""
-    return not_finite(_losses(at_target)) if at_target else ""
+    return why_not_finite(_losses(at_target)) if at_target else ""
 
 
-def _failed(failures: Sequence[ResultRow], target: int) -> str:
+def _why_failed(failures: Sequence[ResultRow], target: int) -> str:
     """Why the losses at the longest length were not measured; empty where they were."""
     row = _find(failures, Context.name, target)
     return row.failed if row else ""
@@ -352,7 +354,9 @@ def _standard(rows: Sequence[ResultRow], trained_len: int) -> ResultRow:
         rule = f"enough to read {trained_len} tokens, the length that everything is compared with"
         got = row.failed if row else None
         raise DoesNotFit("memory", rule, got, remedy="take a smaller model or a larger machine")
-    wrong = not_finite([*_losses(row), *(sample["window_loss"] for sample in row.samples if "window_loss" in sample)])
+    wrong = why_not_finite(
+        [*_losses(row), *(sample["window_loss"] for sample in row.samples if "window_loss" in sample)]
+    )
     if wrong:
         rule = f"finite at {trained_len} tokens, the length that everything is compared with"
         remedy = "without an extension the model computes no probabilities: load it with another dtype, or check it"

@@ -40,9 +40,9 @@ def deployment(subject: Subject, extension: Extension, target_len: int) -> Deplo
     if extension == Extension():
         return "static"
     with subject.under(extension) as handle:
-        if _accepted(lambda: _require_static(subject, handle, target_len)):
+        if _is_accepted(lambda: _require_static(subject, handle, target_len)):
             return "static"
-        return "plugin" if _accepted(lambda: plans_for(host_of(subject.model), handle, target_len)) else "here"
+        return "plugin" if _is_accepted(lambda: plans_for(host_of(subject.model), handle, target_len)) else "here"
 
 
 def _require_static(subject: Subject, handle: Handle, target_len: int) -> None:
@@ -50,7 +50,7 @@ def _require_static(subject: Subject, handle: Handle, target_len: int) -> None:
     require_exportable(host, handle.extension, handle.layers, handle.facts, ENGINE, target_len)
 
 
-def _accepted(attempt: Callable[[], Any]) -> bool:
+def _is_accepted(attempt: Callable[[], Any]) -> bool:
     try:
         attempt()
     except RopewalkError:

@@ -10,7 +10,7 @@ from ropewalk.errors import Conflict
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
 from ropewalk.extension.presets.needs import Needs, needs
-from ropewalk.hf.probe.checkpoint_schedule import parsed_for
+from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
 from ropewalk.hf.use.advice import Advice
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.material.subject import Subject
@@ -53,7 +53,7 @@ def entrants(
             chosen[extension] = Entrant(read_line(advice.name), extension, advice.needs)
     for line in more:
         _require_own_meaning(line, [advice.name for advice in inspection.methods])
-        extension = parsed_for(config, line, inspection.target_len, inspection.facts)
+        extension = parse_for_config(config, line, inspection.target_len, inspection.facts)
         twin = chosen.get(extension)
         if _is_nothing(extension) or inspection.changes_nothing(extension):
             left_out.append(LeftOut(line.text, NOTHING))
@@ -75,7 +75,7 @@ def _require_own_meaning(line: Line, presets: Sequence[str]) -> None:
 
 
 def _extension(config: Any, name: str, inspection: Inspection) -> Extension:
-    return parsed_for(config, read_line(name), inspection.target_len, inspection.facts)
+    return parse_for_config(config, read_line(name), inspection.target_len, inspection.facts)
 
 
 def _why_left_out(

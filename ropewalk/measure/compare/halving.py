@@ -54,11 +54,11 @@ def rounds(texts: int, least: int = 1) -> list[int]:
 def hopeless(standings: Sequence[Standing], number: int) -> list[Dropped]:
     """The candidates that are surely behind a rival after a round of this number."""
     measured = {standing.line: standing for standing in standings if standing.measured}
-    judged = [_judged(standing, measured, number) for standing in measured.values()]
+    judged = [_judge(standing, measured, number) for standing in measured.values()]
     return [dropped for dropped in judged if dropped is not None and dropped.behind.low > MAX_GAP]
 
 
-def _judged(standing: Standing, measured: dict[str, Standing], number: int) -> Dropped | None:
+def _judge(standing: Standing, measured: dict[str, Standing], number: int) -> Dropped | None:
     """A candidate beside the best of its rivals; None where it has none."""
     rivals = [measured[line] for line in standing.rivals if line in measured]
     if not rivals:

@@ -18,7 +18,7 @@ SOURCES = "ropewalk's sources"
 
 
 @lru_cache
-def installed() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Versions, and a hash of Ropewalk's own sources, which an editable install may have changed."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python, **{name: version(name) for name in PACKAGES}, SOURCES: sources_of(PACKAGE)}
@@ -26,7 +26,7 @@ def installed() -> dict[str, str]:
 
 def require_same(driver: Mapping[str, str]) -> None:
     """Refuse a node on which anything differs from the driver."""
-    here = installed()
+    here = installed_versions()
     for name, wanted in driver.items():
         if here.get(name) != wanted:
             rule = f"{wanted}, as on the driver"
@@ -34,7 +34,7 @@ def require_same(driver: Mapping[str, str]) -> None:
             raise DoesNotFit(f"{name} on node {socket.gethostname()}", rule, here.get(name), remedy=remedy)
 
 
-def made_here(*more: str) -> Json:
+def provenance(*more: str) -> Json:
     """When, where and with which packages and sources something was measured; `more` names further packages."""
     packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
     return {
@@ -42,5 +42,5 @@ def made_here(*more: str) -> Json:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "versions": {name: version(name) for name in packages},
-        "sources": installed()[SOURCES],
+        "sources": installed_versions()[SOURCES],
     }

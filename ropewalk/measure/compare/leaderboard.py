@@ -22,16 +22,16 @@ from ropewalk.measure.compare.compare import Candidate, Comparison, compare
 from ropewalk.measure.compare.costs import DEPLOYMENTS, Deployment, deployment, key_share
 from ropewalk.measure.compare.entrants import Entrant, LeftOut, entrants
 from ropewalk.measure.compare.halving import Dropped, Standing, hopeless, rounds
-from ropewalk.measure.compare.runner import Measuring, Progress, here
+from ropewalk.measure.compare.runner import Measuring, Progress, measure_here
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.verdict import DAMAGE
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, share
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
 
-FIRST = 4  # texts of the first round: of fewer, an interval drops next to nothing
+FIRST_ROUND_TEXTS = 4  # texts of the first round: of fewer, an interval drops next to nothing
 ROUGHLY = 1.05  # a cache that is larger by less is as large
-DIGITS = 2  # of a loss in the comparison of columns: smaller differences are no reason to choose
+LOSS_DIGITS = 2  # of a loss in the comparison of columns: smaller differences are no reason to choose
 
 
 class TimeIsUp(Exception):
@@ -68,7 +68,7 @@ class FrontColumns(NamedTuple):
 
     def beats(self, other: FrontColumns) -> bool:
         """Whether it is no worse in all columns, and better in one."""
-        mine, theirs = round(self.loss, DIGITS), round(other.loss, DIGITS)
+        mine, theirs = round(self.loss, LOSS_DIGITS), round(other.loss, LOSS_DIGITS)
         better = mine < theirs or self.right > other.right or self.harm < other.harm - DAMAGE
         cheaper = self.key_share < other.key_share or ROUGHLY * self.cache_bytes < other.cache_bytes
         return mine <= theirs and self.no_worse(other) and (better or cheaper)
@@ -133,7 +133,7 @@ class Race:
     target_len: int
     store: Store
     tasks: Sequence[Task]
-    measuring: Measuring = here
+    measuring: Measuring = measure_here
     progress: Progress = lambda cell: None  # may raise TimeIsUp, which counts from the second round on
     announce: Announce = lambda number, lines, texts, count: None
 
@@ -141,7 +141,7 @@ class Race:
     def planned(self) -> tuple[int, ...]:
         """The texts of all rounds."""
         texts = max(task.samples for task in self.tasks if task.name == Context.name)
-        return tuple(rounds(texts, least=FIRST))
+        return tuple(rounds(texts, least=FIRST_ROUND_TEXTS))
 
     def compared(self, lines: Sequence[Line], number: int) -> Comparison:
         """One round: what the store does not have is measured. The last one has all samples of every task."""
@@ -186,7 +186,7 @@ def leaderboard(race: Race, more: Sequence[Line] = ()) -> Leaderboard:
             reached = race.compared(lines, number + 1)
         except TimeIsUp:
             break
-    return _ranked(race, _without(reached, dropped, left_out), costs, dropped, left_out, done)
+    return _rank(race, _without(reached, dropped, left_out), costs, dropped, left_out, done)
 
 
 def _costs(subject: Subject, entrant: Entrant, inspection: Inspection) -> Costs:
@@ -229,14 +229,14 @@ def columns_of(candidate: Candidate, comparison: Comparison, costs: Costs) -> Fr
         line=candidate.line,
         loss=sum(losses) / len(losses) if losses else math.inf,
         right=right.value if right else 0.0,
-        harm=_known(harm) if harm else 0.0,
+        harm=_rise(harm) if harm else 0.0,
         key_share=costs.key_share,
         cache_bytes=candidate.cache_bytes,
         deployment=costs.deployment,
     )
 
 
-def _known(harm: Estimate) -> float:
+def _rise(harm: Estimate) -> float:
     """The rise; what is no number is worse than any number, or nobody could be better."""
     return math.inf if math.isnan(harm.value) else harm.value
 
@@ -253,7 +253,7 @@ def harm_of(candidate: Candidate) -> Estimate | None:
     return next((row.numbers["loss"] for row in candidate.rows if row.task.name == Damage.name), None)
 
 
-def _ranked(
+def _rank(
     race: Race,
     comparison: Comparison,
     costs: Mapping[str, Costs],

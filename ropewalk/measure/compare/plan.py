@@ -31,15 +31,15 @@ from ropewalk.measure.metrics.losses import token_losses
 FEWEST_TEXTS = 2  # texts that a length is worth measuring for
 TIMES = (1, 2, 4)  # lengths by default, in trained lengths
 ONE_ROUND = 20.0  # seconds: a comparison that takes no longer has one round
-SOON = 180.0  # seconds: where the first table would take longer, it is of a shorter length
+FIRST_TABLE_SECONDS = 180.0  # seconds: where the first table would take longer, it is of a shorter length
 LEAST_LINES = 2  # of those that a caller did not choose, however little time there is
 CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
 FEW_SECONDS = 6.0
 DEPTH = 16  # times as many keys as the chunk has that shows the rate of pairs
 PRODUCT = (128, 1024)  # rows and columns of the matrices that show how fast a precision is
-BESIDE = 1.1  # an extension's time over the base model's
-ASKED = 320  # tokens of the questions after a text, and of the passage that is copied
-COPIES = 3  # of the longest text's keys and values: grown, joined, and kept for the questions
+EXTENSION_SLOWDOWN = 1.1  # an extension's time over the base model's
+QUESTION_TOKENS = 320  # tokens of the questions after a text, and of the passage that is copied
+CACHES_PLANNED = 3  # of the longest text's keys and values: grown, joined, and kept for the questions
 GIB = 2**30
 
 
@@ -76,7 +76,7 @@ class Cost:
 
     def cell(self, length: int) -> float:
         """Seconds of one text under an extension, with the questions after it."""
-        return BESIDE * (self.seconds(length) + 2.0 * ASKED * self.parameters / self.rate)
+        return EXTENSION_SLOWDOWN * (self.seconds(length) + 2.0 * QUESTION_TOKENS * self.parameters / self.rate)
 
     def times(self, count: int) -> Cost:
         """With so many workers."""
@@ -99,7 +99,7 @@ def cost_of(model: Any, inspection: Inspection) -> Cost:
     return Cost(max(1, parameters), layers)
 
 
-def calibrated(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float] = time.perf_counter) -> Cost:
+def calibrate(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float] = time.perf_counter) -> Cost:
     """The same with the rates at which the model reads a text here: its beginning, and more where that is quick."""
     rate, ids = 0.0, ids_n.to(device_of(model))[None]
     if len(ids_n) > CALIBRATED[0] and (both := _both_rates(cost, model, ids[:, : CALIBRATED[0] + 1], clock)):
@@ -174,7 +174,7 @@ class ComparisonPlan:
 
     def seconds(self, round_: PlannedRound) -> float:
         """Of everything up to the end of a round."""
-        return needed(self.cost, self.lengths, self.lines, self.rounds[: self.rounds.index(round_) + 1])
+        return seconds_needed(self.cost, self.lengths, self.lines, self.rounds[: self.rounds.index(round_) + 1])
 
     def unread(self, done: PlannedRound) -> str:
         """What the rounds after one would read."""
@@ -190,7 +190,7 @@ class ComparisonPlan:
         return fitting[-1] if fitting else self.rounds[0]
 
 
-def needed(cost: Cost, lengths: Sequence[int], lines: int, rounds: Sequence[PlannedRound]) -> float:
+def seconds_needed(cost: Cost, lengths: Sequence[int], lines: int, rounds: Sequence[PlannedRound]) -> float:
     """Seconds until the last of some rounds is done: no text is read twice."""
     base, others = dict.fromkeys(lengths, 0), dict.fromkeys(lengths, 0)  # texts
     for one in rounds:
@@ -202,7 +202,7 @@ def needed(cost: Cost, lengths: Sequence[int], lines: int, rounds: Sequence[Plan
     return sum((base[length] + lines * others[length]) * cost.cell(length) for length in lengths)
 
 
-def planned(
+def plan_comparison(
     cost: Cost,
     inspection: Inspection,
     asked: Sequence[int],
@@ -228,14 +228,14 @@ def planned(
         lengths = tuple(every)
     count = max(1, min(samples, texts_of(lengths[-1])))
     first = PlannedRound(1, only_longest=True)
-    while not chosen and lines > LEAST_LINES and limit and needed(cost, lengths, lines, [first]) > limit:
+    while not chosen and lines > LEAST_LINES and limit and seconds_needed(cost, lengths, lines, [first]) > limit:
         lines -= 1
     whole = PlannedRound(count)
     rounds = [PlannedRound(texts) for texts in (1, 2, 4, 8, 16, 32, 64) if texts < count] + [whole]
-    if len(lengths) > 2 and needed(cost, lengths, lines, [first]) > SOON:
+    if len(lengths) > 2 and seconds_needed(cost, lengths, lines, [first]) > FIRST_TABLE_SECONDS:
         rounds.insert(0, first)
         first = first._replace(upto=2)
-    quick = needed(cost, lengths, lines, [whole]) <= ONE_ROUND
+    quick = seconds_needed(cost, lengths, lines, [whole]) <= ONE_ROUND
     return ComparisonPlan(
         lengths=lengths,
         lines=lines,
@@ -257,11 +257,15 @@ def _fits(
     texts_of: Callable[[int], int],
 ) -> bool:
     """Whether two texts of the longest length can be read in time, within memory, where there are two."""
-    if limit is not None and len(lengths) > 2 and needed(cost, lengths, lines, [PlannedRound(FEWEST_TEXTS)]) > limit:
+    if (
+        limit is not None
+        and len(lengths) > 2
+        and seconds_needed(cost, lengths, lines, [PlannedRound(FEWEST_TEXTS)]) > limit
+    ):
         return False
     return _memory(inspection, lengths[-1]) <= free and texts_of(lengths[-1]) >= FEWEST_TEXTS
 
 
 def _memory(inspection: Inspection, length: int) -> int:
     """Beside the weights, about: the cache with its copies, and the work space of a chunk."""
-    return COPIES * replace(inspection, target_len=length).cache_bytes() + GIB // 2
+    return CACHES_PLANNED * replace(inspection, target_len=length).cache_bytes() + GIB // 2

@@ -51,8 +51,8 @@ class Prediction(NamedTuple):
 
     def __str__(self) -> str:
         """One line."""
-        at = f"{self.loss} and {self.score}: {_written(self.rho)}, at one length {_written(self.at_one_length)}"
-        lead = f", LongPPL ahead by {_written(self.lead)}" if self.lead else ""
+        at = f"{self.loss} and {self.score}: {_words(self.rho)}, at one length {_words(self.at_one_length)}"
+        lead = f", LongPPL ahead by {_words(self.lead)}" if self.lead else ""
         return f"{at}{lead} ({self.extensions} extensions, {self.rho.of} points)"
 
     def to_json(self) -> Json:
@@ -74,7 +74,7 @@ def predictions_in(path: str | Path, *, without: Sequence[str] = ()) -> list[Pre
         print(found)  # longppl and passkey: -0.90 [-0.97, -0.80], at one length ...
     """
     results = read_record(Path(path), "the results.json of `ropewalk compare`")
-    measured = {line: rows for line, rows in _measured(results, str(path)).items() if line not in without}
+    measured = {line: rows for line, rows in _read_results(results, str(path)).items() if line not in without}
     predictions = predict(measured, results.get("trained_len", 0))
     if not predictions:
         rule = f"results with longppl, a task with a score, and at least {FEWEST_EXTENSIONS} extensions"
@@ -89,7 +89,9 @@ def predict(measured: Measured, trained_len: int) -> list[Prediction]:
     }
     tasks = dict.fromkeys(task for rows in far.values() for task, _ in rows if task not in NO_SCORE)
     return [
-        Prediction(loss, f"{task} {kind}".strip(), len(groups), *_both(groups, number), _lead(groups, number))
+        Prediction(
+            loss, f"{task} {kind}".strip(), len(groups), *_both_correlations(groups, number), _lead(groups, number)
+        )
         for task in tasks
         for kind in ("", ANSWER)
         if len(groups := _points(far, task, kind)) >= FEWEST_EXTENSIONS
@@ -97,7 +99,7 @@ def predict(measured: Measured, trained_len: int) -> list[Prediction]:
     ]
 
 
-def _written(estimate: Estimate) -> str:
+def _words(estimate: Estimate) -> str:
     return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
@@ -116,16 +118,16 @@ def _points(measured: Measured, task: str, kind: str) -> list[list[tuple[float, 
     return [group for group in groups if group]
 
 
-def _both(groups: Groups, loss: int) -> tuple[Estimate, Estimate]:
+def _both_correlations(groups: Groups, loss: int) -> tuple[Estimate, Estimate]:
     """Over all points, and by ranks within each length."""
-    return rank_correlation(groups, loss + 1, -1), rank_correlation(_within_lengths(groups), loss + 1, -1)
+    return rank_correlation(groups, loss + 1, -1), rank_correlation(_ranks_within_lengths(groups), loss + 1, -1)
 
 
 def _lead(groups: Groups, loss: int) -> Estimate | None:
-    return correlation_lead(_within_lengths(groups), 1, loss + 1, -1) if loss else None
+    return correlation_lead(_ranks_within_lengths(groups), 1, loss + 1, -1) if loss else None
 
 
-def _within_lengths(groups: Groups) -> list[list[tuple[float, ...]]]:
+def _ranks_within_lengths(groups: Groups) -> list[list[tuple[float, ...]]]:
     """Every number as its rank among those of its length, minus the middle rank."""
     points = [point for group in groups for point in group]
     placed: dict[tuple[float, ...], tuple[float, ...]] = {}
@@ -137,7 +139,7 @@ def _within_lengths(groups: Groups) -> list[list[tuple[float, ...]]]:
     return [[placed[point] for point in group] for group in groups]
 
 
-def _measured(results: Mapping[str, Any], path: str) -> Measured:
+def _read_results(results: Mapping[str, Any], path: str) -> Measured:
     """The values of a file of results."""
     try:
         return {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from ropewalk.errors import about, is_out_of_memory
+from ropewalk.errors import is_out_of_memory, name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.measure.compare.cells import Cell, cells
 from ropewalk.measure.compare.store import Store
@@ -48,7 +48,7 @@ class ResultRow(NamedTuple):
         return self.seconds / base.seconds if len(self.devices | base.devices) < 2 else math.nan
 
 
-def here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
+def measure_here(subject: Subject, missing: Iterable[Cell]) -> Generator[Finished, None, None]:
     """Measure in this process, one extension after the other."""
     for extension, group in groupby(missing, key=lambda cell: cell.extension):
         with subject.under(extension):
@@ -64,13 +64,13 @@ def run(
     lengths: Sequence[int],
     store: Store,
     *,
-    measuring: Measuring = here,
+    measuring: Measuring = measure_here,
     progress: Progress = lambda cell: None,
     only_longest: bool = False,
 ) -> list[ResultRow]:
     """Measure what is missing, store every cell when it is finished, and condense all results."""
     for task in tasks:
-        with about(task.title):
+        with name_errors(task.title):
             task.require(subject, task.at(lengths, subject.facts.trained_len))
     all_cells = list(cells(extensions, tasks, lengths, subject.facts.trained_len, only_longest=only_longest))
     done = store.keys()
@@ -87,7 +87,7 @@ def run(
             else:
                 store.put(keys[cell], result)
             progress(cell)
-    return condensed(keys, store)
+    return condense(keys, store)
 
 
 def result_of(subject: Subject, cell: Cell) -> Json:
@@ -98,7 +98,7 @@ def result_of(subject: Subject, cell: Cell) -> Json:
     clock = time.process_time if subject.model.device.type == "cpu" else time.perf_counter
     began = clock()
     try:
-        with about(cell.task.title):
+        with name_errors(cell.task.title):
             result = cell.task.measure(subject, cell.length, cell.sample)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
@@ -117,7 +117,7 @@ def device_name(subject: Subject) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def condensed(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:
+def condense(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:
     """The results that the store has for these cells, as rows."""
     groups: dict[Group, list[Json]] = {}
     failed: dict[Group, str] = {}

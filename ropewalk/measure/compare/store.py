@@ -15,11 +15,11 @@ from pathlib import Path
 
 from ropewalk.errors import RopewalkError, Unreadable
 from ropewalk.files import why
-from ropewalk.folders import refusing_full
+from ropewalk.folders import refuse_full_disk
 from ropewalk.methods.spec import Json
 
-PATIENCE = 60.0  # seconds to wait while another process writes
-VERSION = 2  # of the layout
+STORE_TIMEOUT = 60.0  # seconds to wait while another process writes
+STORE_VERSION = 2  # of the layout
 TABLES = (
     "create table if not exists cells (key text primary key, result text not null, mark text not null)",
     "create table if not exists failures (key text primary key, why text not null)",
@@ -40,12 +40,14 @@ class Store:
         with self._connected() as file:
             file.execute("begin immediate")  # other processes that begin now wait
             version = int(file.execute("pragma user_version").fetchone()[0])
-            if version != VERSION and file.execute("select 1 from sqlite_master").fetchone():
+            if version != STORE_VERSION and file.execute("select 1 from sqlite_master").fetchone():
                 remedy = "use another folder, or the version of Ropewalk that wrote it"
-                raise Unreadable("store", f"of version {VERSION}", f"version {version} in {self.path}", remedy=remedy)
+                raise Unreadable(
+                    "store", f"of version {STORE_VERSION}", f"version {version} in {self.path}", remedy=remedy
+                )
             for table in TABLES:
                 file.execute(table)
-            file.execute(f"pragma user_version = {VERSION}")
+            file.execute(f"pragma user_version = {STORE_VERSION}")
         self._begun = True
 
     def get(self, key: str) -> Json | None:
@@ -100,14 +102,14 @@ class Store:
         """A new connection each time, so that processes and threads share nothing but the file."""
         with self._reporting():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=PATIENCE)) as file, file:
+            with closing(sqlite3.connect(self.path, timeout=STORE_TIMEOUT)) as file, file:
                 yield file
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         """Turn errors of the file or its name into ours; a full disk has its own error."""
         try:
-            with refusing_full(self.path, "make room and run again: what was measured is kept"):
+            with refuse_full_disk(self.path, "make room and run again: what was measured is kept"):
                 yield
         except RopewalkError:
             raise

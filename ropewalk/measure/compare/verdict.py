@@ -11,7 +11,7 @@ from ropewalk.measure.metrics.intervals import Estimate
 NO_ESTIMATE = Estimate(math.nan, math.nan, math.nan, 0)  # of what could not be measured
 # In nats per token. BREAK: a rise that counts as failure; DAMAGE: a rise too small to report.
 BREAK, DAMAGE = 0.25, 0.02
-ROUNDING = 1e-4  # two ways of computing the same loss differ by less
+SAME_LOSS_ATOL = 1e-4  # two ways of computing the same loss differ by less
 BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", "breaks"
 NO_BETTER = "no better than a window"  # of the trained length
 LOWER = "lower loss"  # in texts that are no longer than that
@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
     words: str
 
 
-def not_finite(losses: Sequence[float]) -> str:
+def why_not_finite(losses: Sequence[float]) -> str:
     """In words, what is wrong with losses that are no finite numbers; empty where all are."""
     if any(math.isnan(loss) for loss in losses):
         return NAN
@@ -52,7 +52,7 @@ def verdict(
     elif keys is not None and keys.high < FINDS:
         words.append(f"misses {what}")
     if damage is not None and damage.of and not math.isfinite(damage.value):
-        words.append(f"{not_finite([damage.value])} on short texts")
+        words.append(f"{why_not_finite([damage.value])} on short texts")
     elif damage is not None and damage.low > DAMAGE:
         words.append(f"damages short texts ({damage.value:+.2f})")
     return Verdict(words[0], ", ".join(words))
@@ -67,8 +67,8 @@ def _beside_a_window(over_window: Estimate) -> str:
 
 def _kind(change: Estimate) -> str:
     """The verdict on what does not surely break; unclear where the interval includes 0 and is too wide."""
-    if change.high < -ROUNDING:
+    if change.high < -SAME_LOSS_ATOL:
         return BETTER
-    if change.low > ROUNDING:
+    if change.low > SAME_LOSS_ATOL:
         return WORSE
     return UNCHANGED if change.low > -BREAK and change.high < BREAK else UNCLEAR

@@ -23,13 +23,13 @@ import torch
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.hf.loading import free_bytes
 from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.runner import Finished, Measuring, here
+from ropewalk.measure.compare.runner import Finished, Measuring, measure_here
 from ropewalk.measure.material.subject import Subject
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 SMALL_MODEL = 100_000_000  # parameters below which one process for each core is faster
 MOST_WORKERS = 8  # workers by default
-COPIES = 4  # of the longest text's keys and values, at most, in one worker: grown, rotated, being joined
+CACHES_PER_WORKER = 4  # of the longest text's keys and values, at most, in one worker: grown, rotated, being joined
 
 
 def side_by_side(workers: int = 0) -> Measuring:
@@ -39,8 +39,8 @@ def side_by_side(workers: int = 0) -> Measuring:
         count = min(workers or workers_for(subject), len(missing))
         if count > 1:
             _require_forks(subject, count)
-            return _measured(subject, missing, count)
-        return here(subject, missing)
+            return _measure(subject, missing, count)
+        return measure_here(subject, missing)
 
     return measuring
 
@@ -52,7 +52,7 @@ def workers_for(subject: Subject) -> int:
         return 1
     facts = subject.facts
     cache = 2 * facts.layers * facts.groups * facts.head_dim * subject.longest * subject.model.dtype.itemsize
-    return max(1, min(MOST_WORKERS, torch.get_num_threads(), free_bytes() // (COPIES * cache)))
+    return max(1, min(MOST_WORKERS, torch.get_num_threads(), free_bytes() // (CACHES_PER_WORKER * cache)))
 
 
 def _can_fork(subject: Subject) -> bool:
@@ -67,7 +67,7 @@ def _require_forks(subject: Subject, count: int) -> None:
         raise InvalidValue.because("workers", sentence, remedy="leave out --workers")
 
 
-def _measured(subject: Subject, missing: Sequence[Cell], count: int) -> Generator[Finished, None, None]:
+def _measure(subject: Subject, missing: Sequence[Cell], count: int) -> Generator[Finished, None, None]:
     context = multiprocessing.get_context("fork")
     taken, readers, processes = context.Value("l", 0), list[Connection](), list[Any]()
     left = dict.fromkeys(missing)
@@ -75,15 +75,15 @@ def _measured(subject: Subject, missing: Sequence[Cell], count: int) -> Generato
         for _ in range(count):
             reader, writer = context.Pipe(duplex=False)
             readers.append(reader)
-            work = partial(_work, here(subject, _taking(missing, taken)), writer, readers, os.getpid())
+            work = partial(_work, measure_here(subject, _taking(missing, taken)), writer, readers, os.getpid())
             processes.append(context.Process(target=work, daemon=True))
             processes[-1].start()
             writer.close()  # the worker then has the only copy, which is closed when it ends
-        for cell, result in _received(readers):
+        for cell, result in _receive(readers):
             del left[cell]
             yield cell, result
         _warn_of_deaths(processes, len(left))
-        yield from here(subject, left)  # the cells of workers that died
+        yield from measure_here(subject, left)  # the cells of workers that died
     finally:
         for process in processes:
             process.terminate()
@@ -99,7 +99,7 @@ def _warn_of_deaths(processes: Sequence[Any], cells: int) -> None:
         logging.getLogger(__name__).warning(words, len(dead), len(processes), ", ".join(dead), cells)
 
 
-def _received(readers: Sequence[Connection]) -> Iterator[Finished]:
+def _receive(readers: Sequence[Connection]) -> Iterator[Finished]:
     """What any worker sends, until all have ended."""
     left: list[Any] = list(readers)
     while left:
@@ -124,11 +124,11 @@ def _work(measured: Iterator[Finished], writer: Connection, readers: Sequence[Co
     torch.set_num_threads(1)
     for reader in readers:
         reader.close()  # only the first process reads
-    for message in _finished(measured):
+    for message in _measure_cells(measured):
         writer.send(message)
 
 
-def _finished(cells: Iterator[Finished]) -> Iterator[Finished | Exception]:
+def _measure_cells(cells: Iterator[Finished]) -> Iterator[Finished | Exception]:
     """The cells, and last the error that ended them, which the first process raises."""
     try:
         yield from cells

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.hf.attach.capture import CapturedLayer, capture_biases, capture_layers
-from ropewalk.measure.diagnostics.rows import ROWS, Curves, distance_bins, middles, some_rows
+from ropewalk.measure.diagnostics.rows import SAMPLED_ROWS, Curves, distance_bins, middles, some_rows
 
 
 class BiasTerms(NamedTuple):
@@ -33,16 +33,16 @@ class BiasTerms(NamedTuple):
         return any(value for curves in self[1:] for layer in curves.layers for value in layer if value == value)
 
 
-def bias_terms(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> BiasTerms:
+def bias_terms(model: nn.Module, ids_bn: Tensor, *, rows: int = SAMPLED_ROWS) -> BiasTerms:
     """Means over texts, heads and some query rows. Refused if a norm follows the biases, so that there is no sum."""
     length = ids_bn.shape[1]
     bins, biases = distance_bins(length), iter(capture_biases(model))
     at = some_rows(length, rows)
-    by_layer = capture_layers(model, ids_bn, lambda layer: _of(separated(layer, next(biases)), at, bins))
+    by_layer = capture_layers(model, ids_bn, lambda layer: _curves_of(separate(layer, next(biases)), at, bins))
     return BiasTerms(*(Curves(middles(bins), layers) for layers in zip(*by_layer, strict=True)))
 
 
-def separated(layer: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
+def separate(layer: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
     """The layer with one part of its queries and of its keys, four times, in the order of the terms."""
     plain = replace(layer.layer.extension, biases=())
     context = layer.layer._replace(extension=plain, facts=replace(layer.layer.facts, softcap=None))
@@ -51,7 +51,7 @@ def separated(layer: CapturedLayer, bias: CapturedLayer) -> list[CapturedLayer]:
     return [CapturedLayer(context, *pair) for pair in ((q, k), (a, k), (q, b), (a, b))]
 
 
-def _of(parts: list[CapturedLayer], rows: list[int], bins: Tensor) -> list[tuple[float, ...]]:
+def _curves_of(parts: list[CapturedLayer], rows: list[int], bins: Tensor) -> list[tuple[float, ...]]:
     return [_means(part, rows, bins) for part in parts]
 
 

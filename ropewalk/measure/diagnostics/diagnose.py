@@ -15,8 +15,8 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, parse_for
 from ropewalk.hf.attach.capture import capture_biases
-from ropewalk.hf.probe.checkpoint_schedule import parsed_for
-from ropewalk.measure.compare.installed import made_here
+from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
+from ropewalk.measure.compare.installed import provenance
 from ropewalk.measure.diagnostics import (
     PairAngles,
     bias_terms,
@@ -28,17 +28,17 @@ from ropewalk.measure.diagnostics import (
 from ropewalk.measure.diagnostics.bias_terms import BiasTerms
 from ropewalk.measure.diagnostics.entropy import entropy_of
 from ropewalk.measure.diagnostics.logit_growth import LogitGrowth
-from ropewalk.measure.diagnostics.masses import NEAR, SINKS, share_of_first, share_of_last
-from ropewalk.measure.diagnostics.rows import ROWS, Curves, by_row
+from ropewalk.measure.diagnostics.masses import NEAR_KEYS, SINKS, share_of_first, share_of_last
+from ropewalk.measure.diagnostics.rows import SAMPLED_ROWS, Curves, curves_by_row
 from ropewalk.measure.diagnostics.states import StatePlane
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.losses import binned, token_losses
+from ropewalk.measure.metrics.losses import bin_means, token_losses
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Sinks
 from ropewalk.methods.spec import Json
 
 Progress = Callable[[int, int, str], None]  # steps done, steps in all, what is measured now
-STEPS = 4  # of each side
+STEPS_PER_SIDE = 4  # of each side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +103,13 @@ def diagnose(
     if length <= facts.trained_len:
         rule = f"above the trained length ({facts.trained_len})"
         raise DoesNotFit("length", rule, length, remedy="a diagnosis compares positions within it and beyond")
-    parsed = parsed_for(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
+    parsed = parse_for_config(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
     name = line.text if isinstance(line, Line) else line
     extensions = {BARE: Extension()} | ({name: parsed} if parsed != Extension() else {})
     ids = torch.stack([subject.begun(passage, length) for passage in subject.passages(texts)])
     stream = parsed if isinstance(parsed.reach, Sinks) else parse_for("streaming", facts, length)
     marks = subject.marks  # before the model is extended
-    done, total = count(), STEPS * len(extensions) + 1
+    done, total = count(), STEPS_PER_SIDE * len(extensions) + 1
 
     def step(label: str) -> None:
         progress(next(done), total, label)
@@ -124,7 +124,7 @@ def diagnose(
         streams=_streams(subject, ids, stream),
         texts=texts,
         marks=marks,
-        made={**made_here(), "model": subject.name, "texts": subject.text_marks(texts)},
+        made={**provenance(), "model": subject.name, "texts": subject.text_marks(texts)},
     )
 
 
@@ -136,7 +136,9 @@ def _side(
         step(f"{line}: loss")
         losses = token_losses(model, ids_bn.to(subject.device)).losses_bn
         step(f"{line}: attention")
-        entropy, last, sinks = by_row(model, first, ROWS, entropy_of, share_of_last(NEAR), share_of_first(SINKS))
+        entropy, last, sinks = curves_by_row(
+            model, first, SAMPLED_ROWS, entropy_of, share_of_last(NEAR_KEYS), share_of_first(SINKS)
+        )
         step(f"{line}: logits")
         growth = logit_growth(model, first)
         step(f"{line}: hidden states")
@@ -144,7 +146,7 @@ def _side(
             line=line,
             extension=handle.extension,
             pairs=tuple(pair_angles(handle.extension, subject.facts, subject.longest)),
-            losses=tuple(binned(losses.mean(0))),
+            losses=tuple(bin_means(losses.mean(0))),
             entropy=entropy,
             last=last,
             first=sinks,
@@ -170,4 +172,4 @@ def _streams(subject: Subject, ids_bn: Tensor, stream: Extension) -> StreamLosse
     breaks = subject.tokenizer("\n", add_special_tokens=False)["input_ids"]
     substitute = breaks[-1] if breaks else int(ids_bn[0, -1])
     runs = without_sinks(subject.model, ids_bn, stream=stream, substitute=substitute, own=subject.own)
-    return StreamLosses(*(tuple(binned(losses.mean(0))) for losses in runs))
+    return StreamLosses(*(tuple(bin_means(losses.mean(0))) for losses in runs))

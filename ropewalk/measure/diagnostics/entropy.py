@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ropewalk.measure.diagnostics.rows import ROWS, Curves, by_row
+from ropewalk.measure.diagnostics.rows import SAMPLED_ROWS, Curves, curves_by_row
 
 
-def entropy(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> Curves:
+def entropy(model: nn.Module, ids_bn: Tensor, *, rows: int = SAMPLED_ROWS) -> Curves:
     """Mean over heads and texts, for every layer by the position of the query."""
-    return by_row(model, ids_bn, rows, entropy_of)[0]
+    return curves_by_row(model, ids_bn, rows, entropy_of)[0]
 
 
 def entropy_of(weights_bhj: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.hf.attach.capture import CapturedLayer, capture_layers
-from ropewalk.measure.diagnostics.rows import ROWS, Curves, distance_bins, middles, some_rows
+from ropewalk.measure.diagnostics.rows import SAMPLED_ROWS, Curves, distance_bins, middles, some_rows
 
 
 class LogitGrowth(NamedTuple):
@@ -26,15 +26,15 @@ class LogitGrowth(NamedTuple):
     largest: Curves
 
 
-def logit_growth(model: nn.Module, ids_bn: Tensor, *, rows: int = ROWS) -> LogitGrowth:
+def logit_growth(model: nn.Module, ids_bn: Tensor, *, rows: int = SAMPLED_ROWS) -> LogitGrowth:
     """Over texts, heads and some query rows, for every layer by distance."""
     length = ids_bn.shape[1]
     bins = distance_bins(length)
-    by_layer = capture_layers(model, ids_bn, lambda layer: _of(layer, some_rows(length, rows), bins))
+    by_layer = capture_layers(model, ids_bn, lambda layer: _curves_of(layer, some_rows(length, rows), bins))
     return LogitGrowth(*(Curves(middles(bins), tuple(layers)) for layers in zip(*by_layer, strict=True)))
 
 
-def _of(layer: CapturedLayer, rows: list[int], bins: Tensor) -> tuple[tuple[float, ...], ...]:
+def _curves_of(layer: CapturedLayer, rows: list[int], bins: Tensor) -> tuple[tuple[float, ...], ...]:
     """Mean, standard deviation and maximum of a layer in each bin."""
     values, where = [], []
     for row in rows:

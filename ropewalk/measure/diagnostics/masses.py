@@ -12,19 +12,19 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
-from ropewalk.measure.diagnostics.rows import ROWS, Curves, OfRow, by_row
+from ropewalk.measure.diagnostics.rows import SAMPLED_ROWS, Curves, OfRow, curves_by_row
 
-NEAR, SINKS = 64, 4
+NEAR_KEYS, SINKS = 64, 4
 
 
-def mass_of_last(model: nn.Module, ids_bn: Tensor, *, keys: int = NEAR, rows: int = ROWS) -> Curves:
+def mass_of_last(model: nn.Module, ids_bn: Tensor, *, keys: int = NEAR_KEYS, rows: int = SAMPLED_ROWS) -> Curves:
     """On the last keys, including the query's, for every layer by the position of the query."""
-    return by_row(model, ids_bn, rows, share_of_last(keys))[0]
+    return curves_by_row(model, ids_bn, rows, share_of_last(keys))[0]
 
 
-def mass_of_first(model: nn.Module, ids_bn: Tensor, *, keys: int = SINKS, rows: int = ROWS) -> Curves:
+def mass_of_first(model: nn.Module, ids_bn: Tensor, *, keys: int = SINKS, rows: int = SAMPLED_ROWS) -> Curves:
     """On the first keys of the text, for every layer by the position of the query."""
-    return by_row(model, ids_bn, rows, share_of_first(keys))[0]
+    return curves_by_row(model, ids_bn, rows, share_of_first(keys))[0]
 
 
 def share_of_last(keys: int) -> OfRow:

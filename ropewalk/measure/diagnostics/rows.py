@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.attach.capture import CapturedLayer, capture_layers
 
-ROWS = 48  # query rows of a text that are sampled
+SAMPLED_ROWS = 48  # query rows of a text that are sampled
 BINS_PER_DOUBLING = 4  # of distance
 
 OfRow = Callable[[Tensor], Tensor]  # from the weights of one row [batch, heads, keys] to a number for each head
@@ -25,14 +25,14 @@ class Curves(NamedTuple):
     layers: tuple[tuple[float, ...], ...]
 
 
-def some_rows(length: int, count: int = ROWS) -> list[int]:
+def some_rows(length: int, count: int = SAMPLED_ROWS) -> list[int]:
     """Evenly spaced positions, including the last."""
     if count < 1:
         raise InvalidValue("rows", "at least 1", count)
     return sorted({math.ceil((n + 1) * length / count) - 1 for n in range(count)})
 
 
-def by_row(model: nn.Module, ids_bn: Tensor, count: int, *numbers: OfRow) -> list[Curves]:
+def curves_by_row(model: nn.Module, ids_bn: Tensor, count: int, *numbers: OfRow) -> list[Curves]:
     """For each of `numbers`: its mean over texts and heads in some rows of attention, for every layer."""
     rows = some_rows(ids_bn.shape[1], count)
 

@@ -27,7 +27,7 @@ def correct_definitions(index: dict[str, Any], lengths: Sequence[int], longest: 
 
     def babilong(definition: Json) -> Json:
         loaded = definition.get("custom_dataset")
-        return definition | {"custom_dataset": _at_one_length(loaded, lengths, longest)} if loaded else definition
+        return definition | {"custom_dataset": _load_one_length(loaded, lengths, longest)} if loaded else definition
 
     corrections = {BABILONG: babilong, INFINITEBENCH: with_its_columns}
     for name, entry in list(index.items()):
@@ -60,7 +60,7 @@ def _columns(mapping: dict[str, Any]) -> Any:
     )
 
 
-def _at_one_length(loaded: Callable[..., Any], lengths: Sequence[int], longest: int) -> Callable[..., Any]:
+def _load_one_length(loaded: Callable[..., Any], lengths: Sequence[int], longest: int) -> Callable[..., Any]:
     """BABILong's loader, with the name of the length."""
 
     def load(**options: Any) -> Any:

@@ -1,7 +1,7 @@
 """Fixes for what lm-evaluation-harness gets wrong on long texts (lm-eval 0.4.13).
 
 - Prompts that are too long lose their beginning, with a warning: `StrictRequests` raises.
-- A limit takes the first samples, so of several lengths only the first is measured: `chosen` takes some of each.
+- A limit takes the first samples, so of several lengths only the first is measured: `choose` takes some of each.
 - RULER reports -1 for a length that was not measured, and its group averages only the length 4,096: `present`, `means`.
 - RULER requires all wordings of an answer instead of one of them: `any_of`.
 - RULER's chains and common words never end if their smallest example does not fit: `require_examples_fit`.
@@ -78,7 +78,7 @@ class StrictRequests:
             raise DoesNotFit("--to", rule, room, remedy=WHY_NOT_CUT)
 
 
-def chosen(docs: Iterable[Mapping[str, Any]], limit: int) -> list[int]:
+def choose(docs: Iterable[Mapping[str, Any]], limit: int) -> list[int]:
     """The indices of the first `limit` samples of each length."""
     taken: Counter[Any] = Counter()
     indices = []

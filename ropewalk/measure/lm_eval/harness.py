@@ -23,12 +23,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.measure.compare.installed import made_here
+from ropewalk.measure.compare.installed import provenance
 from ropewalk.measure.lm_eval.definitions import BABILONG, babilong_length, correct_definitions
 from ropewalk.measure.lm_eval.fitting import fitting_samples, shorten_answers
 from ropewalk.measure.lm_eval.fixes import (
     StrictRequests,
-    chosen,
+    choose,
     fix_scoring,
     means,
     present,
@@ -39,7 +39,7 @@ from ropewalk.measure.material.subject import marks_of
 from ropewalk.methods.spec import Json
 
 SEED = 1234  # the harness's seed for few-shot examples
-RESAMPLES = 1000  # for standard errors without a formula
+HARNESS_RESAMPLES = 1000  # for standard errors without a formula
 
 
 class MetricScore(NamedTuple):
@@ -98,15 +98,15 @@ def evaluate(
         manager = _manager(names, include, metadata)
         correct_definitions(manager.task_index, asked, longest)
         require_examples_fit(names, tokenizer, lengths)
-        tasks = _loaded(manager, names)
+        tasks = _load(manager, names)
         if answer is not None:
             shorten_answers(tasks["tasks"], answer)
         with (own or TrainedExtension()).under(model, extension):
-            wrapped = _wrapped(model, tokenizer, longest, batch)
-            scores, about = _evaluated(wrapped, tasks, limit, fitting)
+            wrapped = _wrap(model, tokenizer, longest, batch)
+            scores, about = _evaluate(wrapped, tasks, limit, fitting)
     for name in about:
         about[name] |= {"data": babilong_length(asked, longest)} if name.startswith(BABILONG) else {}
-    made = made_here("lm-eval")
+    made = provenance("lm-eval")
     return HarnessResult(
         scores=scores, tasks=about, longest=longest, lengths=lengths, limit=limit, marks=marks, made=made
     )
@@ -132,7 +132,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _wrapped(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, longest: int, batch: int) -> Any:
+def _wrap(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, longest: int, batch: int) -> Any:
     from lm_eval.models.huggingface import HFLM
 
     copied = deepcopy(tokenizer)  # the harness adds a padding token
@@ -159,7 +159,7 @@ def _manager(names: Sequence[str], include: Sequence[str], metadata: Json) -> An
     return everything
 
 
-def _loaded(manager: Any, names: Sequence[str]) -> Json:
+def _load(manager: Any, names: Sequence[str]) -> Json:
     """The tasks with their data. Prompts of a task do not depend on the other tasks."""
     loaded: Json = {"tasks": {}, "groups": {}, "group_map": {}}
     for name in names:
@@ -194,19 +194,19 @@ def _without_data(name: str, reason: Exception) -> RopewalkError:
     return Unreadable.because("--tasks", sentence, remedy="leave it out, or download its data first")
 
 
-def _evaluated(
+def _evaluate(
     wrapped: Any, tasks: Json, limit: int | None, fitting: bool
 ) -> tuple[tuple[MetricScore, ...], dict[str, Json]]:
     from lm_eval import evaluator
 
     set_seed(SEED)
     samples, left_out = _samples(wrapped, tasks["tasks"], limit, fitting)
-    report = evaluator.evaluate(lm=wrapped, task_dict=tasks, samples=samples, bootstrap_iters=RESAMPLES)
+    report = evaluator.evaluate(lm=wrapped, task_dict=tasks, samples=samples, bootstrap_iters=HARNESS_RESAMPLES)
     scores: list[MetricScore] = []
     for name in tasks["tasks"]:
         scores += _scores(name, report["results"][name], report["samples"][name])
     for name in tasks["groups"]:
-        scores += _of_group(name, report, scores)
+        scores += _group_scores(name, report, scores)
     about = {name: _about(name, report, wrapped.longest_of) for name in tasks["tasks"]}
     for name, count in left_out.items():
         about[name]["left_out"] = count
@@ -218,7 +218,7 @@ def _samples(
 ) -> tuple[dict[str, list[int]] | None, dict[str, int]]:
     """The samples to ask, None for all, and how many of each task were left out."""
     if not fitting:
-        return ({name: chosen(task.eval_docs, limit) for name, task in tasks.items()} if limit else None), {}
+        return ({name: choose(task.eval_docs, limit) for name, task in tasks.items()} if limit else None), {}
     parts = {name: fitting_samples(wrapped, task, range(len(task.eval_docs)), limit) for name, task in tasks.items()}
     for task in tasks.values():
         task.set_fewshot_seed(seed=SEED)  # examples were drawn to know the sizes
@@ -235,7 +235,7 @@ def _scores(name: str, metrics: Mapping[str, Any], samples: Sequence[Json]) -> I
             yield MetricScore(name, title, float(value), error if isinstance(error, float) else None, of)
 
 
-def _of_group(name: str, report: Json, scores: Sequence[MetricScore]) -> Iterator[MetricScore]:
+def _group_scores(name: str, report: Json, scores: Sequence[MetricScore]) -> Iterator[MetricScore]:
     """The harness's means, except for RULER's."""
     members = [score for score in scores if score.task in report["group_subtasks"].get(name, ())]
     metrics = report.get("groups", {}).get(name, {})

@@ -19,7 +19,7 @@ COMPUTING = ("torch", "transformers", "tokenizers")
 
 
 @lru_cache
-def measured_by() -> dict[str, str]:
+def code_marks() -> dict[str, str]:
     """A hash of the sources that compute numbers, and the versions of what computes below them."""
     return {"sources": sources_of(PACKAGE, without=NO_NUMBERS), **{name: _public(name) for name in COMPUTING}}
 

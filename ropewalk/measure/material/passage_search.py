@@ -25,11 +25,11 @@ from ropewalk.measure.metrics.intervals import FEW_PROJECTS
 from ropewalk.texts.corpora import CODE, Document, projects_in_turn
 from ropewalk.texts.installed_texts import PYTHON
 
-ENOUGH, MOST_READ = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
-KEPT = 2**29  # bytes of shorter documents that are kept, to be joined
-ROWS = 64  # documents without a series that are kept, the longest, to know which lengths there are
-USUAL = 3.0  # bytes of a token of text, from which the length of a joined text is guessed at first
-SAMPLES, SAMPLE = 8, 2**13  # documents, and characters of each, from which that is measured
+MOST_TOKENISED, MOST_READ = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
+KEPT_BYTES = 2**29  # bytes of shorter documents that are kept, to be joined
+DOCUMENTS_KEPT = 64  # documents without a series that are kept, the longest, to know which lengths there are
+USUAL_BYTES_PER_TOKEN = 3.0  # bytes of a token of text, from which the length of a joined text is guessed at first
+MEASURED_DOCUMENTS, MEASURED_CHARACTERS = 8, 2**13  # documents, and characters of each, from which that is measured
 
 
 class Passage(NamedTuple):
@@ -96,7 +96,7 @@ class PassageSearch:
         (A tokenizer that lengthens text before it splits it may make more of a few bytes; that is passed over.)
         """
         for document in self._documents:
-            if self.tokenised == ENOUGH or self.read == MOST_READ:
+            if self.tokenised == MOST_TOKENISED or self.read == MOST_READ:
                 self.left = True
                 return
             self.read += 1
@@ -115,23 +115,23 @@ class PassageSearch:
     def _keep(self, document: Document, size: int) -> None:
         """To be joined, and to know which shorter lengths there are."""
         if not document.series:
-            push = heapq.heappush if len(self._rows) < ROWS else heapq.heappushpop
+            push = heapq.heappush if len(self._rows) < DOCUMENTS_KEPT else heapq.heappushpop
             push(self._rows, (size, -self.read, document))
-        elif self._bytes < KEPT and not (self._without and mark(document.text) in self._without):
+        elif self._bytes < KEPT_BYTES and not (self._without and mark(document.text) in self._without):
             self._bytes += size
             self._series[document.series].append(document)
 
     def _joined(self, documents: Sequence[Document]) -> Iterator[Passage]:
         """Tokenised when they are probably long enough, and at their end where they may be."""
-        waiting, size, per_token = list[Document](), 0, USUAL
+        waiting, size, per_token = list[Document](), 0, USUAL_BYTES_PER_TOKEN
         for number, document in enumerate(sorted(documents, key=_path), 1):
             waiting.append(document)
             size += _size(document)
             if size < self._longest * (per_token if number < len(documents) else 1):
                 continue
-            ids = token_ids(self._tokenizer, "".join(map(_headed, waiting)), self._longest)
+            ids = token_ids(self._tokenizer, "".join(map(_add_path, waiting)), self._longest)
             if len(ids) == self._longest:
-                yield Passage(_named(waiting), ids, tuple(mark(one.text) for one in waiting))
+                yield Passage(_joined_name(waiting), ids, tuple(mark(one.text) for one in waiting))
                 waiting, size = [], 0
             else:
                 per_token = size / len(ids)
@@ -156,7 +156,9 @@ def _fewest_first(waiting: dict[str, Iterator[Passage]], taken: Counter[str]) ->
 
 def _guess(documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase, count: int) -> int:
     """The longest length of which there are so many, as far as bytes tell."""
-    some = [document.text[:SAMPLE] for document in documents[:: -(-len(documents) // SAMPLES) or 1]]
+    some = [
+        document.text[:MEASURED_CHARACTERS] for document in documents[:: -(-len(documents) // MEASURED_DOCUMENTS) or 1]
+    ]
     tokens = sum(len(token_ids(tokenizer, text)) for text in some)
     per_token = sum(len(text.encode()) for text in some) / max(1, tokens)
     series = defaultdict[str, list[int]](list)
@@ -180,14 +182,14 @@ def _path(document: Document) -> list[str]:
     return document.name.split("/")
 
 
-def _headed(document: Document) -> str:
+def _add_path(document: Document) -> str:
     """The text of a document, with its path if it is a source, so that it ends in an empty line."""
     kind, _, inside = document.name.partition("/")
     head = f"# {inside if kind in PYTHON else document.name}\n" if document.name.endswith(CODE) else ""
     return head + document.text + ("\n" if document.text.endswith("\n") else "\n\n")
 
 
-def _named(documents: Sequence[Document]) -> str:
+def _joined_name(documents: Sequence[Document]) -> str:
     """The project of a joined text; of several, the first and the last: no other text has any of them."""
     first, last = documents[0].project, documents[-1].project
     return first if first == last else f"{first} to {last}"

@@ -21,8 +21,8 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 
 LEAST_FILLER = 8  # tokens; fewer cannot always be filled exactly
-LONG_LINE, LONG_SHARE = 256, 1 / 20  # characters, or a share of the text: so far from its depth may a line begin
-NEAR = 200  # characters around the largest size that fits, where an exact one is searched
+FAR_LINE, FAR_SHARE = 256, 1 / 20  # characters, or a share of the text: so far from its depth may a line begin
+SIZES_AROUND = 200  # characters around the largest size that fits, where an exact one is searched
 
 
 class Prompt(NamedTuple):
@@ -76,17 +76,17 @@ def with_needle(
 ) -> Prompt:
     """Filler around a needle, the question, and room for the answer: `length` tokens in total."""
     key = answer.strip()
-    clean = without(filler, [key])
+    clean = drop_lines(filler, [key])
 
     def text(size: int) -> str:
-        return scattered(clean, [HiddenLines(needle, depth)], size) + question
+        return scatter(clean, [HiddenLines(needle, depth)], size) + question
 
-    prompt = fitted(tokenizer, GrowingPrompt(text, answer, spare), length)
+    prompt = fit_prompt(tokenizer, GrowingPrompt(text, answer, spare), length)
     require_count(prompt, {key: needle.count(key)})
     return prompt
 
 
-def without(filler: str, words: Iterable[str]) -> str:
+def drop_lines(filler: str, words: Iterable[str]) -> str:
     """The lines of the filler that contain none of these words."""
     clean = "".join(line for line in filler.splitlines(keepends=True) if not any(word in line for word in words))
     if not clean:
@@ -94,16 +94,16 @@ def without(filler: str, words: Iterable[str]) -> str:
     return clean
 
 
-def scattered(filler: str, hidden: Sequence[HiddenLines], size: int) -> str:
+def scatter(filler: str, hidden: Sequence[HiddenLines], size: int) -> str:
     """`size` characters of filler, repeated if necessary, with the hidden lines between its lines."""
     around = (filler * (size // len(filler) + 1))[-size:] if size else ""
     ordered = sorted(hidden, key=lambda line: line.depth)
     places = [_place_near(around, round(line.depth * size)) for line in ordered]
     parts = [around[begin:end] for begin, end in pairwise([0, *places, len(around)])]
-    return "".join(_ended(part) + line.text for part, line in zip(parts, ordered, strict=False)) + parts[-1]
+    return "".join(_end_line(part) + line.text for part, line in zip(parts, ordered, strict=False)) + parts[-1]
 
 
-def _ended(part: str) -> str:
+def _end_line(part: str) -> str:
     """With a line break at the end, so that what follows is a line of its own."""
     return f"{part}\n" if part and not part.endswith("\n") else part
 
@@ -116,13 +116,13 @@ def require_count(prompt: Prompt, times: dict[str, int]) -> None:
             raise DoesNotFit.because("needle", sentence, remedy="take another corpus")
 
 
-def fitted(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int) -> Prompt:
+def fit_prompt(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int) -> Prompt:
     """The size at which prompt and answer fill the length exactly, or the largest one that fits."""
     size = _size(tokenizer, growing, length)
-    return tokenised(tokenizer, growing.text(size), growing.answer)
+    return tokenise_prompt(tokenizer, growing.text(size), growing.answer)
 
 
-def filled(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int, filler: str) -> FilledPrompt:
+def fill_prompt(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int, filler: str) -> FilledPrompt:
     """As many units as fit, and before them as much filler as fills the tokens that are left.
 
     growing = GrowingPrompt(lambda count: "one more line\n" * count + "How many lines?", " 12")
@@ -136,7 +136,7 @@ def filled(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: i
         return (f"{filler[:characters]}\n\n" if characters else "") + growing.text(size)
 
     whole = growing._replace(text=text, in_units=False, most=sys.maxsize)
-    return FilledPrompt(fitted(tokenizer, whole, length), size)
+    return FilledPrompt(fit_prompt(tokenizer, whole, length), size)
 
 
 def _size(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, length: int) -> int:
@@ -162,7 +162,7 @@ def _room(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt) -> int:
     return max(growing.spare, len(_ids(tokenizer, prompt + growing.answer)) - len(_ids(tokenizer, prompt)))
 
 
-def tokenised(tokenizer: PreTrainedTokenizerBase, text: str, answer: str) -> Prompt:
+def tokenise_prompt(tokenizer: PreTrainedTokenizerBase, text: str, answer: str) -> Prompt:
     """Prompt and answer as tokens, tokenised together."""
     ids, whole = _ids(tokenizer, text), _ids(tokenizer, text + answer)
     if whole[: len(ids)] != ids:  # else no model could write the answer
@@ -179,7 +179,7 @@ def require_round_trip(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], t
         raise DoesNotFit("tokenizer", "one that decodes to the same text", _difference(got, text))
 
 
-def with_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+def tokens_with_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """The tokens of a text, and the characters of each; a tokenizer that does not know them is refused.
 
     The tokens that begin every text come first, and are of no characters.
@@ -223,7 +223,7 @@ def _fullest(used: Callable[[int], int], room: int, growing: GrowingPrompt) -> i
     low = _between(used, room, low, min(high, growing.most + 1))
     if growing.in_units or used(low) == room:
         return low
-    near = sorted(range(max(0, low - NEAR), low + NEAR), key=lambda size: abs(size - low))
+    near = sorted(range(max(0, low - SIZES_AROUND), low + SIZES_AROUND), key=lambda size: abs(size - low))
     exact = next((size for size in near if used(size) == room), None)
     return low if exact is None else exact
 
@@ -245,7 +245,7 @@ def _between(used: Callable[[int], int], room: int, low: int, high: int) -> int:
 
 def _place_near(text: str, at: int) -> int:
     """The start of a line near a place; of a word where no line begins near; else the place itself."""
-    far = max(LONG_LINE, round(LONG_SHARE * len(text)))
+    far = max(FAR_LINE, round(FAR_SHARE * len(text)))
     starts = (_start_near(text, at, mark) for mark in ("\n", " "))
     return next((start for start in starts if abs(start - at) <= far), at)
 

@@ -22,8 +22,8 @@ from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
-from ropewalk.hf.probe.facts import corrected
+from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens, begin_tokens
+from ropewalk.hf.probe.facts import corrected_len
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.hf.use.inspect import sizes
@@ -79,7 +79,7 @@ class Subject:
 
     def begun(self, ids_n: Tensor, length: int) -> Tensor:
         """The last tokens of a text, after those that begin one: `length` in all, on the model's device."""
-        return begun(ids_n.to(self.device), self.begin, length)
+        return add_begin_tokens(ids_n.to(self.device), self.begin, length)
 
     @cached_property
     def warm(self) -> bool:
@@ -202,7 +202,7 @@ class Subject:
     def marks(self) -> dict[str, str]:
         """Hashes of what all numbers of this subject depend on."""
         text = {"corpus": self.corpus, "longest": str(self.longest), "seed": str(self.seed)}
-        stated = corrected(self.model)
+        stated = corrected_len(self.model)
         text |= {} if stated is None else {"trained_len": str(stated)}
         text |= {"begin": str(self.begin)} if self.begin else {}
         share = {} if self.every == 1 else {"share": f"one in {self.every} from {self.first}"}

@@ -24,7 +24,7 @@ from torch import Tensor
 from ropewalk.errors import InvalidValue
 from ropewalk.measure.metrics.intervals import Estimate, outside
 
-RESAMPLES = 1000
+CORRELATION_RESAMPLES = 1000
 KNOWN = 0.5  # share of the resamples in which both numbers must vary, for an interval
 
 Point = tuple[float, ...]  # the numbers of one measurement
@@ -52,7 +52,7 @@ def rank_correlation(groups: Groups, x: int, y: int) -> Estimate:
 
     rank_correlation([[(1, 4), (2, 3)], [(3, 2)], [(4, 1)]], 0, 1)  # -1, of four points
     """
-    return _over_groups(groups, lambda column, w_rn: _rho_r(column(x), column(y), w_rn))
+    return _bootstrap(groups, lambda column, w_rn: _rho_r(column(x), column(y), w_rn))
 
 
 def correlation_lead(groups: Groups, x: int, other: int, y: int) -> Estimate:
@@ -60,22 +60,24 @@ def correlation_lead(groups: Groups, x: int, other: int, y: int) -> Estimate:
 
     Losses should fall where scores rise: above 0, x is the better predictor.
     """
-    return _over_groups(
+    return _bootstrap(
         groups, lambda column, w_rn: _rho_r(column(other), column(y), w_rn) - _rho_r(column(x), column(y), w_rn)
     )
 
 
-def _over_groups(groups: Groups, number: Callable[[Callable[[int], Tensor], Tensor], Tensor]) -> Estimate:
+def _bootstrap(groups: Groups, number: Callable[[Callable[[int], Tensor], Tensor], Tensor]) -> Estimate:
     """A number that follows from correlations, with a bootstrap over groups."""
     points = [point for group in groups for point in group]
     group_of = torch.tensor([g for g, group in enumerate(groups) for _ in group])
-    drawn_rg = torch.randint(len(groups), (RESAMPLES, len(groups)), generator=torch.Generator().manual_seed(0))
-    times_rg = torch.zeros(RESAMPLES, len(groups), dtype=torch.float64)
+    drawn_rg = torch.randint(
+        len(groups), (CORRELATION_RESAMPLES, len(groups)), generator=torch.Generator().manual_seed(0)
+    )
+    times_rg = torch.zeros(CORRELATION_RESAMPLES, len(groups), dtype=torch.float64)
     times_rg.scatter_add_(1, drawn_rg, torch.ones_like(times_rg))
     weight_rn = torch.cat([torch.ones(1, len(points), dtype=torch.float64), times_rg[:, group_of]])
     value, *spread = number(lambda place: _column([point[place] for point in points]), weight_rn).tolist()
     known = sorted(one for one in spread if not math.isnan(one))
-    if len(groups) == 1 or len(known) < KNOWN * RESAMPLES:
+    if len(groups) == 1 or len(known) < KNOWN * CORRELATION_RESAMPLES:
         return Estimate(value, -math.inf, math.inf, len(points))
     beyond = outside(len(known), len(groups))
     return Estimate(value, known[beyond], known[-1 - beyond], len(points))

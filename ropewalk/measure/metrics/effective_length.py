@@ -32,7 +32,7 @@ class EffectiveLength(NamedTuple):
     falling: float
 
 
-def effective(scores: Mapping[int, float], standard: float) -> EffectiveLength:
+def effective_length(scores: Mapping[int, float], standard: float) -> EffectiveLength:
     """By both thresholds and both averages; `standard` is the base model's score at its trained length."""
     if not scores or not all(0 <= score <= 1 for score in scores.values()):
         raise InvalidValue("scores", "shares from 0 to 1, of at least one length", dict(scores))

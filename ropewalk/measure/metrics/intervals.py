@@ -12,7 +12,7 @@ from torch import Tensor
 from ropewalk.errors import InvalidValue
 
 NORMAL = 1.959964  # the 97.5th percentile, for intervals of 95 %
-RESAMPLES = 2000
+MEAN_RESAMPLES = 2000
 # Student's 97.5th percentiles for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
 FEW_PROJECTS = 4  # of fewer, which may be mere folders, texts are drawn: an interval over them would say nothing
@@ -100,14 +100,14 @@ def mean(
         return Estimate(value, least, most, 1)
     x, w = _of_groups(x, w, groups)
     freedom = _freedom(w) if len(x) < count else len(x) - 1
-    drawn = torch.randint(len(x), (RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
+    drawn = torch.randint(len(x), (MEAN_RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
     low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     half = student(freedom) * math.sqrt(_jackknife(x, w))
     return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), count)
 
 
-def crossed(
+def crossed_mean(
     table: Sequence[Sequence[float]],
     *,
     groups: Sequence[str] | None = None,

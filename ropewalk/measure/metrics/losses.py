@@ -20,8 +20,8 @@ from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.methods.positions import Positions
 from ropewalk.texts.corpora import Document, projects_in_turn
 
-BINS = 64  # of a text, for curves
-ROWS = 8192  # tokens in a batch
+CURVE_BINS = 64  # of a text, for curves
+TOKENS_PER_BATCH = 8192  # tokens in a batch
 
 
 class TokenLosses(NamedTuple):
@@ -52,7 +52,9 @@ def token_losses(model: nn.Module, ids_bn: Tensor, *, numbering: Positions | Non
     """Read texts of one length; `numbering` gives positions other than 0, 1, 2, ..."""
     length = ids_bn.shape[1]
     numbers = None if numbering is None else numbering.number(length)
-    parts = [score_tokens(model, rows, numbers=numbers) for rows in torch.split(ids_bn, max(1, ROWS // length))]
+    parts = [
+        score_tokens(model, rows, numbers=numbers) for rows in torch.split(ids_bn, max(1, TOKENS_PER_BATCH // length))
+    ]
     return TokenLosses(torch.cat([part.losses for part in parts]), torch.cat([part.hits for part in parts]))
 
 
@@ -66,7 +68,7 @@ def text_bytes(tokenizer: PreTrainedTokenizerBase, ids: Tensor) -> int:
     return len(str(tokenizer.decode(ids)).encode())
 
 
-def binned(values: Tensor, bins: int = BINS, wanted: Tensor | None = None) -> list[float]:
+def bin_means(values: Tensor, bins: int = CURVE_BINS, wanted: Tensor | None = None) -> list[float]:
     """Means over bins of equal size, or the values themselves if there are few; of the `wanted` ones alone.
 
     A bin without one has the mean of all.
@@ -79,7 +81,7 @@ def binned(values: Tensor, bins: int = BINS, wanted: Tensor | None = None) -> li
     ]
 
 
-def edges(count: int, bins: int = BINS) -> list[int]:
+def edges(count: int, bins: int = CURVE_BINS) -> list[int]:
     """The beginnings of the bins, and the end of the last one."""
     bins = min(bins, count)
     return [round(n * count / bins) for n in range(bins + 1)]
@@ -119,7 +121,7 @@ def _middles(
             yield document.project, ids[first : first + length].clone()  # a view would keep the whole text
 
 
-def repeated(ids_bn: Tensor, length: int) -> Tensor:
+def repeat_texts(ids_bn: Tensor, length: int) -> Tensor:
     """Texts repeated until they are `length` tokens long."""
     times = -(-length // ids_bn.shape[1])
     return ids_bn.repeat(1, times)[:, :length]

@@ -28,14 +28,14 @@ from torch import Tensor, nn
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf import score_tokens
 from ropewalk.hf.attach.handle import handle_of, host_of
-from ropewalk.hf.checkpoint.begin_tokens import begun
+from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.probe.rotation.modules import turns
+from ropewalk.hf.probe.rotation.modules import has_rotation
 from ropewalk.measure.metrics.intervals import Estimate, mean
 from ropewalk.measure.metrics.losses import token_losses
 
-MARGIN = 0.25  # nats per token: what every reader notices
-LARGEST = 700.0  # nats: above it exp overflows, as in the wide interval of two texts
+BREAKDOWN_MARGIN = 0.25  # nats per token: what every reader notices
+LARGEST_LOSS = 700.0  # nats: above it exp overflows, as in the wide interval of two texts
 
 
 class NamedPerplexity(NamedTuple):
@@ -51,10 +51,10 @@ def perplexity(name: str, losses: Sequence[Tensor]) -> NamedPerplexity:
     """From the losses per token of each text; intervals are over texts."""
     means = [float(of_text.double().mean()) for of_text in losses]
     counts = [of_text.numel() for of_text in losses]
-    return NamedPerplexity(name, exponential(mean(means, counts)), exponential(mean(means)), sum(counts))
+    return NamedPerplexity(name, perplexity_of_loss(mean(means, counts)), perplexity_of_loss(mean(means)), sum(counts))
 
 
-def truncated(
+def truncated_perplexity(
     model: nn.Module, texts: Sequence[Tensor], lengths: Sequence[int], *, one_pass: bool | None = None
 ) -> dict[int, NamedPerplexity]:
     """At each length, from texts [tokens] of at least the longest.
@@ -75,13 +75,13 @@ def truncated(
     return {length: perplexity(f"truncated({length})", of_texts) for length, of_texts in losses.items()}
 
 
-def strided(model: nn.Module, texts: Sequence[Tensor], *, window: int, stride: int) -> NamedPerplexity:
+def strided_perplexity(model: nn.Module, texts: Sequence[Tensor], *, window: int, stride: int) -> NamedPerplexity:
     """By windows of `window` tokens that advance by `stride`."""
     losses = [strided_losses(model, text, window=window, stride=stride) for text in texts]
     return perplexity(f"strided({window}, {stride})", losses)
 
 
-def rolling(model: nn.Module, texts: Sequence[Tensor], *, window: int) -> NamedPerplexity:
+def rolling_perplexity(model: nn.Module, texts: Sequence[Tensor], *, window: int) -> NamedPerplexity:
     """By windows that do not overlap."""
     losses = [strided_losses(model, text, window=window, stride=window) for text in texts]
     return perplexity(f"rolling({window})", losses)
@@ -97,7 +97,7 @@ def strided_losses(model: nn.Module, text: Tensor, *, window: int, stride: int, 
     room = window - len(begin)  # tokens of the text in a window
     _require_room([text], room + 1)
     ends = [*range(room, len(text) - 1, min(stride, room)), len(text) - 1]  # the last target of each window
-    rows = torch.stack([begun(text[: end + 1], begin, window + 1) for end in ends])
+    rows = torch.stack([add_begin_tokens(text[: end + 1], begin, window + 1) for end in ends])
     losses = token_losses(model, rows).losses_bn
     news = [room, *(end - before for before, end in pairwise(ends))]
     return torch.cat([row[-new:] for row, new in zip(losses, news, strict=True)])
@@ -111,7 +111,7 @@ def depends_on_length(model: nn.Module) -> bool:
     yes.
     """
     host = host_of(model)
-    if handle_of(host) is not None or not turns(host):
+    if handle_of(host) is not None or not has_rotation(host):
         return False
     try:
         return any(layer.varies for layer in probe(host))
@@ -126,7 +126,7 @@ def require_still(model: nn.Module) -> None:
         raise DoesNotFit.because("one_pass", sentence, remedy="leave it out, or extend by dynamic_ntk")
 
 
-def breakdown(excess_n: Tensor, *, width: int, margin: float = MARGIN) -> int | None:
+def breakdown(excess_n: Tensor, *, width: int, margin: float = BREAKDOWN_MARGIN) -> int | None:
     """The first position at which the last `width` tokens are above a margin on average; None if there is none.
 
     `excess_n` is the loss at each position minus that of the same token within the trained length, so that difficult
@@ -151,7 +151,7 @@ def _require_room(texts: Sequence[Tensor], least: int) -> None:
         raise DoesNotFit("texts", f"at least one, of at least {least} tokens each", shortest, remedy=remedy)
 
 
-def exponential(loss: Estimate) -> Estimate:
+def perplexity_of_loss(loss: Estimate) -> Estimate:
     """A mean loss as perplexity, with its interval."""
-    value, low, high = (math.exp(nats) if nats < LARGEST else math.inf for nats in loss[:3])
+    value, low, high = (math.exp(nats) if nats < LARGEST_LOSS else math.inf for nats in loss[:3])
     return Estimate(value, low, high, loss.of)

@@ -23,9 +23,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import InvalidValue
 from ropewalk.hf import read
-from ropewalk.hf.checkpoint.begin_tokens import begin_tokens, begun
+from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens, begin_tokens
 from ropewalk.hf.checkpoint.token_ids import token_ids
-from ropewalk.hf.use.long_text import PIECE, Progress, ReadChunk
+from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, ReadChunk
 from ropewalk.measure.metrics.losses import bits_per_byte, edges, text_bytes
 from ropewalk.methods.spec import Json
 from ropewalk.texts.corpora import documents
@@ -85,22 +85,22 @@ def long_text(tokenizer: PreTrainedTokenizerBase, corpus: str, count: int) -> He
         if total >= count:
             break
     whole, begin = torch.cat(texts).repeat(-(-count // total)), begin_tokens(tokenizer)
-    return HeldOutText(begun(whole[: count - len(begin)], begin, count), len(texts), count / total)
+    return HeldOutText(add_begin_tokens(whole[: count - len(begin)], begin, count), len(texts), count / total)
 
 
-def streamed(
+def read_stream(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     text: HeldOutText,
     *,
-    piece: int = PIECE,
+    piece: int = CHUNK_LEN,
     progress: Progress = lambda done, total: None,
 ) -> StreamResult:
     """Read a text with the model as it is, with or without an extension."""
     count, ids = len(text.ids), text.ids[None].to(next(model.parameters()).device)
     began, worked = time.perf_counter(), time.process_time()
     parts = []
-    for part in _timed(read(model, ids, piece=piece)):
+    for part in _time_chunks(read(model, ids, piece=piece)):
         parts.append(part)
         progress(min(piece * len(parts), count), count)
     seconds, processor_seconds = time.perf_counter() - began, time.process_time() - worked
@@ -131,7 +131,7 @@ class ChunkLosses(NamedTuple):
     cache_bytes: int
 
 
-def _timed(parts: Iterator[ReadChunk]) -> Iterator[ChunkLosses]:
+def _time_chunks(parts: Iterator[ReadChunk]) -> Iterator[ChunkLosses]:
     """The numbers of each chunk, with its time."""
     began = time.perf_counter()
     for part in parts:

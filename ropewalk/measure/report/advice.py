@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ropewalk.measure.compare.compare import Candidate, Comparison, asked
+from ropewalk.measure.compare.compare import Candidate, Comparison, asked_facts
 from ropewalk.measure.compare.runner import OUT_OF_MEMORY, ResultRow
-from ropewalk.measure.compare.verdict import BREAKS, ROUNDING, UNCHANGED, UNCLEAR
+from ropewalk.measure.compare.verdict import BREAKS, SAME_LOSS_ATOL, UNCHANGED, UNCLEAR
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.tables import interval
 from ropewalk.measure.tasks import Context, Passkey
@@ -22,7 +22,7 @@ def advice(comparison: Comparison) -> str:
         return _nothing_holds(comparison, length)
     if (far := _for_what_is_far(comparison, length)) is not None:
         return far
-    if best is comparison.base or comparison.gain.high < ROUNDING:
+    if best is comparison.base or comparison.gain.high < SAME_LOSS_ATOL:
         return f"Use no extension: none has a lower loss than the base model at {length}."
     if not comparison.gain.clear_of(0):
         chance = f"but its lead over the base model, {interval(comparison.gain)}, may be chance"
@@ -38,7 +38,7 @@ def _for_what_is_far(comparison: Comparison, length: str) -> str | None:
     """Where no loss is surely lower than that of the last tokens alone: whether what is before them can be used."""
     alone, best = comparison.last_alone, comparison.best
     shares = [(row.numbers["far"], one) for one in comparison.candidates if (row := _far_row(comparison, one))]
-    if alone is None or best.change.high < -ROUNDING:
+    if alone is None or best.change.high < -SAME_LOSS_ATOL:
         return None
     if not shares:
         return _for_passkeys(comparison, length)
@@ -52,14 +52,14 @@ def _for_what_is_far(comparison: Comparison, length: str) -> str | None:
 def _for_passkeys(comparison: Comparison, length: str) -> str | None:
     """The same where passkeys were asked for; nothing where no question was."""
     asked_for = any(row.task.name == Passkey.name for row in comparison.base.rows)
-    if not asked_for or comparison.best is comparison.base or comparison.gain.high < ROUNDING:
+    if not asked_for or comparison.best is comparison.base or comparison.gain.high < SAME_LOSS_ATOL:
         return None
     words = _none_lower(comparison, length)
     finders = [one for one in comparison.candidates if comparison.finds(one) and one.verdict.kind != BREAKS]
     if not finders:
         return f"{words} Nothing here surely finds passkeys: {_more_texts(comparison)}."
     finder = min(finders, key=lambda one: one.rank)
-    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {asked(finder.rows)}."
+    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {asked_facts(finder.rows)}."
 
 
 def _none_lower(comparison: Comparison, length: str) -> str:
@@ -98,7 +98,7 @@ def _choice(comparison: Comparison, length: str) -> tuple[Candidate, str]:
         choice = finders[0]
         same = f"{best.line} and {choice.line} have the same loss at {length} within chance"
         meaning = _brackets(_meaning(comparison, choice))
-        return choice, f"Use {choice.line}: {same}; {choice.line} also finds {asked(choice.rows)}{meaning}."
+        return choice, f"Use {choice.line}: {same}; {choice.line} also finds {asked_facts(choice.rows)}{meaning}."
     words = f"Use {best.line}: it has the lowest loss at {length}{_brackets(_meaning(comparison, best))}."
     words += f" Its lead over {name_of(ties[0].line)} may be chance." if ties else ""
     if best.verdict.kind == UNCLEAR:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.extension.extension import Extension
 from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
-from ropewalk.measure.diagnostics.masses import NEAR, SINKS
+from ropewalk.measure.diagnostics.masses import NEAR_KEYS, SINKS
 from ropewalk.measure.diagnostics.rows import Curves
 from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of
@@ -131,7 +131,7 @@ def _near(side: DiagnosedSide, diagnosis: Diagnosis) -> str:
     within, beyond = layers[worst]
     if not beyond * MUCH < within:
         return ""
-    falls = f"attention on the last {NEAR} keys falls beyond the trained length, most in layer {worst}"
+    falls = f"attention on the last {NEAR_KEYS} keys falls beyond the trained length, most in layer {worst}"
     return f"{name_of(side.line)}: {falls}: from {within:.0%} to {beyond:.0%}."
 
 
@@ -175,7 +175,7 @@ def _logit(side: DiagnosedSide, diagnosis: Diagnosis) -> WithinAndBeyond:
 
 MEASURES: dict[str, tuple[int, Callable[[DiagnosedSide, Diagnosis], WithinAndBeyond]]] = {
     "loss, nats per token": (2, _loss),
-    f"attention on the last {NEAR} keys": (2, lambda side, diagnosis: _around(side.last, diagnosis)),
+    f"attention on the last {NEAR_KEYS} keys": (2, lambda side, diagnosis: _around(side.last, diagnosis)),
     f"attention on the first {SINKS} keys": (2, lambda side, diagnosis: _around(side.first, diagnosis)),
     "entropy, nats": (2, lambda side, diagnosis: _around(side.entropy, diagnosis)),
     "largest far logit": (1, _logit),

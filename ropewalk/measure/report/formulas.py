@@ -16,8 +16,8 @@ from ropewalk.measure.report.drawing.charts import Chart, Panel, ReportFigure, S
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.methods.facts import Facts
 
-BINS = 96  # of distance, in a panel
-SHOWN = 9  # pairs in a table
+PANEL_BINS = 96  # of distance, in a panel
+PAIRS_SHOWN = 9  # pairs in a table
 
 FORMULAS = "formulas"  # the section of the page
 
@@ -60,7 +60,7 @@ def decay_by_distance(extensions: Extensions, facts: Facts, length: int, keys: M
 
 def _binned(by_distance: Tensor) -> list[tuple[float, float, float, float]]:
     """Middle, mean, lowest and highest value of bins of equal width; NaN where all keys are out of reach."""
-    count = min(BINS, len(by_distance))
+    count = min(PANEL_BINS, len(by_distance))
     edges = [round(n * len(by_distance) / count) for n in range(count + 1)]
     return [((first + last - 1) / 2, *_extent(by_distance[first:last])) for first, last in pairwise(edges)]
 
@@ -118,7 +118,7 @@ def _table(by_line: Mapping[str, list[PairAngles]]) -> list[tuple[str, ...]]:
     """Some pairs of each method, as text."""
     rows = []
     for line, pairs in by_line.items():
-        step = max((len(pairs) - 1) // (SHOWN - 1), 1)
+        step = max((len(pairs) - 1) // (PAIRS_SHOWN - 1), 1)
         for pair in dict.fromkeys([*pairs[:-1:step], pairs[-1]]):
             numbers = (f"{number:.3g}" for number in pair[1:])
             rows.append((name_of(line), str(pair.pair), *numbers, "yes" if pair.unseen else ""))

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from ropewalk.folders import replacing, write_text
+from ropewalk.folders import replace_files, write_text
 from ropewalk.measure.report.drawing.charts import LIGHT, Chart, ReportFigure, style_of
 from ropewalk.measure.report.drawing.names import name_of, visible
 from ropewalk.measure.report.drawing.paper import formats_of, write_pictures
@@ -74,7 +74,7 @@ class ReportPage:
 def write_page(page: ReportPage, place: Path, files: Mapping[str, str], pictures: str = "") -> Path:
     """The page, the numbers of each figure as CSV, its pictures, and other files: all of one run, or none of them."""
     formats = formats_of(pictures)
-    with replacing(place.parent) as folder:
+    with replace_files(place.parent) as folder:
         for figure in page.figures:
             write_text(folder / f"{figure.name}.csv", figure.csv())
             if formats:

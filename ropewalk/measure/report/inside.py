@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
-from ropewalk.measure.diagnostics.masses import NEAR, SINKS
+from ropewalk.measure.diagnostics.masses import NEAR_KEYS, SINKS
 from ropewalk.measure.diagnostics.rows import Curves
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, map_panel, spanning, trained_mark
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series
@@ -143,7 +143,7 @@ def entropy(diagnosis: Diagnosis) -> list[ReportFigure]:
 def mass_of_last(diagnosis: Diagnosis) -> list[ReportFigure]:
     """Attention on near keys."""
     words = (
-        f"How much attention stays on the last {NEAR} keys?",
+        f"How much attention stays on the last {NEAR_KEYS} keys?",
         "By the position of the query: the mean over layers.",
     )
     section = "attention on near keys"

@@ -19,7 +19,7 @@ from ropewalk.measure.report.titles import corpus_of, date_of, model_of
 from ropewalk.methods.spec import Json
 
 DATA = "stream.json"
-ROWS = 8  # of the table
+STREAM_ROWS = 8  # of the table
 HEAD = ("tokens read", "loss", "accuracy", "ms per token", "cache")
 CAPTION = "loss, accuracy, ms per token: in the tokens since the row above"
 
@@ -36,10 +36,10 @@ def table(result: StreamResult) -> Table:
 
 
 def _rows(sections: Sequence[StreamSection]) -> list[StreamSection]:
-    """The sections averaged into at most ROWS rows."""
+    """The sections averaged into at most STREAM_ROWS rows."""
     begins = [1, *(section.stop for section in sections)]  # the first token is read but not predicted
     sizes = [stop - begin for begin, stop in pairwise(begins)]
-    cuts = [round(len(sections) * row / ROWS) for row in range(ROWS + 1)]
+    cuts = [round(len(sections) * row / STREAM_ROWS) for row in range(STREAM_ROWS + 1)]
     return [_averaged(sections[a:b], sizes[a:b]) for a, b in pairwise(cuts) if a < b]
 
 

@@ -30,7 +30,9 @@ def score_answer(subject: Subject, prompt: Prompt) -> AnswerScore:
     return AnswerScore(bool(scores.hits[0, -last:].all()), float(scores.losses[0, -last:].double().mean()))
 
 
-def written(subject: Subject, prompt: Prompt, tokens: int, enough: Callable[[str], bool] = lambda text: False) -> str:
+def write_answer(
+    subject: Subject, prompt: Prompt, tokens: int, enough: Callable[[str], bool] = lambda text: False
+) -> str:
     """Greedy decoding after a prompt, until `tokens` tokens, the end of text, or `enough` of the text."""
     ids = torch.tensor([prompt.ids], device=subject.device)
     ends, written_ids, text = _ends(subject), list[int](), ""
@@ -49,11 +51,11 @@ def _ends(subject: Subject) -> set[int]:
     return {end for end in (subject.tokenizer.eos_token_id, *listed) if isinstance(end, int)}
 
 
-def found_all(text: str, answers: Sequence[str]) -> float:
+def match_all(text: str, answers: Sequence[str]) -> float:
     """The share of answers that a text contains, ignoring case (RULER's `string_match_all`)."""
     return sum(answer.lower() in text.lower() for answer in answers) / len(answers)
 
 
-def found_any(text: str, answers: Sequence[str]) -> float:
+def match_any(text: str, answers: Sequence[str]) -> float:
     """1 if a text contains any of several wordings (RULER's `string_match_part`)."""
     return float(any(answer.lower() in text.lower() for answer in answers))

@@ -33,7 +33,7 @@ from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.measure.material.secrets import CITIES, TextWithSecrets, with_secrets
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
-from ropewalk.measure.metrics.losses import TokenLosses, binned, bits_per_byte, text_bytes, token_losses
+from ropewalk.measure.metrics.losses import TokenLosses, bin_means, bits_per_byte, text_bytes, token_losses
 from ropewalk.measure.tasks.signature import Task
 from ropewalk.methods.record import AT_LEAST_ONE, Rule
 from ropewalk.methods.spec import Json
@@ -42,7 +42,7 @@ PIECES = 8  # of a trained length, read with what stands before them
 WINDOW = "window_loss"
 QUESTIONS = Rule(f"from 0 to {len(CITIES)}", lambda value: 0 <= value <= len(CITIES))
 MOST_BYTES = 2**30  # of copies of a cache, in which questions are answered at once
-LEAD, COPIED = 32, 128  # tokens of a repeated passage: that show which one it is, and that are scored
+LEAD, COPIED_TOKENS = 32, 128  # tokens of a repeated passage: that show which one it is, and that are scored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,8 @@ class Context(Task):
             "end_loss": end.loss(),
             "accuracy": scored.accuracy(),
             "bits_per_byte": bits_per_byte(scored.losses_bn[0], size),
-            "curve": binned(every.losses_bn[0], wanted=plain),
-            "hits": binned(every.hits_bn[0].float(), wanted=plain),
+            "curve": bin_means(every.losses_bn[0], wanted=plain),
+            "hits": bin_means(every.hits_bn[0].float(), wanted=plain),
         }
         if length == trained_len:
             result["whole_loss"] = scores.loss()
@@ -99,7 +99,7 @@ class Context(Task):
             right = bool(scores.hits_bn.all())
             far = secret.distance > subject.facts.trained_len
             answers.append({"distance": secret.distance, "far": far, "right": right, "loss": scores.loss()})
-        passage = ids[0, len(subject.begin) :][: LEAD + min(COPIED, length // 4)].tolist()
+        passage = ids[0, len(subject.begin) :][: LEAD + min(COPIED_TOKENS, length // 4)].tolist()
         if len(passage) <= LEAD:
             return {"answers": answers}
         copied = scores_after(subject.model, ids, [passage], cache)[0].last(len(passage) - LEAD)

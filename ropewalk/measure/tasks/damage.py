@@ -22,7 +22,7 @@ from ropewalk.measure.metrics.intervals import ANY, LOSS, SHARE, Estimate, means
 from ropewalk.measure.tasks.signature import Task
 from ropewalk.methods.spec import Json
 
-MOST_LOGITS = 2**26  # of one reading that are kept: 256 MiB
+LOGITS_KEPT = 2**26  # of one reading that are kept: 256 MiB
 POSITIONS = 16  # that are compared at once
 
 
@@ -38,11 +38,11 @@ class Damage(Task):
         """One text."""
         ids = subject.begun(subject.passages(self.samples)[sample][:length], length)[None]
         words: Any = subject.model.get_input_embeddings().weight
-        every = -(-length * len(words) // MOST_LOGITS)
+        every = -(-length * len(words) // LOGITS_KEPT)
         extended = sampled_logits(subject.model, ids, every=every)
         with subject.as_trained():
             original = sampled_logits(subject.model, ids, every=every)
-        shares = [torch.cat(part) for part in zip(*_compared(original.logits[0], extended.logits[0]), strict=True)]
+        shares = [torch.cat(part) for part in zip(*_compare(original.logits[0], extended.logits[0]), strict=True)]
         return {
             "project": subject.projects(self.samples)[sample],
             "loss": float((extended.losses.double() - original.losses.double()).mean()),
@@ -55,7 +55,7 @@ class Damage(Task):
         return means(results, loss=ANY, kl=LOSS, agreement=SHARE)
 
 
-def _compared(original: Tensor, extended: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _compare(original: Tensor, extended: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """KL and agreement of some positions after the other: float64 logits of all of them need much memory."""
     for p, q in zip(torch.split(original, POSITIONS), torch.split(extended, POSITIONS), strict=True):
         log_p, log_q = (logits.double().log_softmax(-1) for logits in (p, q))

@@ -20,7 +20,7 @@ from torch import Tensor
 from ropewalk.errors import Conflict
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.measure.material.bm25 import scores
-from ropewalk.measure.material.prompts import Prompt, tokenised, with_needle
+from ropewalk.measure.material.prompts import Prompt, tokenise_prompt, with_needle
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
 from ropewalk.measure.tasks.passkey import FACT, QUESTION
@@ -73,11 +73,11 @@ class ManyContexts(AtDepths):
         holder = self.holder(subject, length, sample)
         answer = prompts[1 + holder].answer_ids
         if self.pooling == "retrieved":
-            row = 1 + retrieved(prompts[1:])
-            score = combined(MeanPooling(beta=0), read(subject, [prompts[0], prompts[row]]), answer)
+            row = 1 + retrieve(prompts[1:])
+            score = combine(MeanPooling(beta=0), read(subject, [prompts[0], prompts[row]]), answer)
             score = score._replace(chosen=[row] * len(answer))
         else:
-            score = combined(self.rule(contexts=len(prompts) - 1), read(subject, prompts), answer)
+            score = combine(self.rule(contexts=len(prompts) - 1), read(subject, prompts), answer)
         return {
             "right": all(score.hits),
             "loss": fmean(score.losses),
@@ -111,7 +111,7 @@ class ManyContexts(AtDepths):
         """The question alone, and after every context; the same for every rule and extension."""
         random, holder = self.chance(subject, length, sample), self.holder(subject, length, sample)
         key = str(random.randrange(10_000, 100_000))
-        rows = [tokenised(subject.tokenizer, QUESTION, f" {key}")]
+        rows = [tokenise_prompt(subject.tokenizer, QUESTION, f" {key}")]
         for place in range(self._count(subject, length)):
             rows.append(
                 with_needle(
@@ -134,7 +134,7 @@ class ManyContexts(AtDepths):
         }
 
 
-def retrieved(prompts: Sequence[Prompt]) -> int:
+def retrieve(prompts: Sequence[Prompt]) -> int:
     """The context that BM25 finds for the question; the first of several that are equally good."""
     matches = scores(QUESTION, [prompt.text.removesuffix(QUESTION) for prompt in prompts])
     return matches.index(max(matches))
@@ -144,14 +144,14 @@ def retrieved(prompts: Sequence[Prompt]) -> int:
 def read(subject: Subject, prompts: Sequence[Prompt]) -> Tensor:
     """What every row says of every token of its answer: [rows, tokens of the answer, vocabulary], normalised."""
     said = list[Tensor]()
-    for alike in _of_one_length(prompts):
+    for alike in _batches_of_one_length(prompts):
         ids = torch.tensor([[*prompt.ids, *prompt.answer_ids] for prompt in alike], device=device_of(subject.model))
         last = len(alike[0].answer_ids)
         said.extend(subject.model(input_ids=ids, use_cache=False).logits[:, -1 - last : -1].float().cpu())
     return torch.stack(said).log_softmax(-1)
 
 
-def _of_one_length(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
+def _batches_of_one_length(prompts: Sequence[Prompt]) -> list[list[Prompt]]:
     """Batches, in order, whose rows need no padding."""
     batches: list[list[Prompt]] = []
     for prompt in prompts:
@@ -169,7 +169,7 @@ class CombinedAnswer(NamedTuple):
     chosen: list[int | None]  # the row that it was taken from
 
 
-def combined(rule: Decoding, logp_bnv: Tensor, answer: Sequence[int]) -> CombinedAnswer:
+def combine(rule: Decoding, logp_bnv: Tensor, answer: Sequence[int]) -> CombinedAnswer:
     """The answer by a rule."""
     result, last = CombinedAnswer([], [], []), None
     for place, token in enumerate(answer):

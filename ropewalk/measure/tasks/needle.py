@@ -19,7 +19,7 @@ from ropewalk.measure.material.prompts import Prompt, with_needle
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.material.words import DAYS, TOWNS, compound
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
-from ropewalk.measure.tasks.answers import found_all, score_answer, written
+from ropewalk.measure.tasks.answers import match_all, score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.record import ABOVE_ONE
 from ropewalk.methods.spec import Json
@@ -27,7 +27,7 @@ from ropewalk.methods.spec import Json
 OPENING = "The best thing to do in {town} on a {day} is to"
 ADVICE = " bring the {first} to the {second}"
 ASKED = "What is the best thing to do in {town} on a {day}? "
-WRITES = 48  # tokens that the model may write, or as many as the answer has
+NEEDLE_REPLY = 48  # tokens that the model may write, or as many as the answer has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,10 @@ class Needle(Retrieval):
         """One prompt."""
         prompt = self.prompt(subject, length, sample)
         answer = prompt.answer.strip()
-        text = written(subject, prompt, max(WRITES, len(prompt.answer_ids)), lambda reply: answer in reply)
+        text = write_answer(subject, prompt, max(NEEDLE_REPLY, len(prompt.answer_ids)), lambda reply: answer in reply)
         return {
             "right": answer in text,
-            "words": found_all(text, answer.split()),
+            "words": match_all(text, answer.split()),
             "loss": score_answer(subject, prompt).loss,
             "depth": self.depth(sample),
             "wrote": text,
@@ -62,7 +62,7 @@ class Needle(Retrieval):
             answer=answer,
             depth=self.depth(sample),
             length=length,
-            spare=WRITES,
+            spare=NEEDLE_REPLY,
         )
 
     def depth(self, sample: int) -> float:

@@ -20,14 +20,14 @@ from torch import Tensor
 
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate, mean, outside, projects_of
-from ropewalk.measure.metrics.losses import binned, bits_per_byte, edges, text_bytes
-from ropewalk.measure.metrics.perplexity import breakdown, exponential, strided_losses
+from ropewalk.measure.metrics.losses import bin_means, bits_per_byte, edges, text_bytes
+from ropewalk.measure.metrics.perplexity import breakdown, perplexity_of_loss, strided_losses
 from ropewalk.measure.tasks.signature import Task
 from ropewalk.methods.spec import Json
 
 DEFINITIONS = ("truncated", "strided", "rolling")
-RESAMPLES = 400
-WIDTH = 4  # consecutive bins of 64 that a breakdown must fill, so that it is not noise
+BREAKDOWN_RESAMPLES = 400
+BREAKDOWN_BINS = 4  # consecutive bins of 64 that a breakdown must fill, so that it is not noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,9 @@ class Perplexity(Task):
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Passages have one length, so means over texts and over tokens agree; bits per byte are weighted by bytes."""
         groups = projects_of(results)
-        numbers = {name: exponential(mean([one[name] for one in results], groups=groups)) for name in DEFINITIONS}
+        numbers = {
+            name: perplexity_of_loss(mean([one[name] for one in results], groups=groups)) for name in DEFINITIONS
+        }
         bits, weights = ([result[name] for result in results] for name in ("bits_per_byte", "bytes"))
         numbers["bits_per_byte"] = mean(bits, weights, groups=groups)
         place = _breakdown(results) if "excess" in results[0] else None
@@ -65,7 +67,7 @@ def _excess(subject: Subject, text: Tensor, losses: Tensor) -> Json:
     trained = min(subject.facts.trained_len, len(losses))
     with subject.as_trained():
         level = strided_losses(subject.model, text, window=trained, stride=max(1, trained // 2), begin=subject.begin)
-    return {"excess": binned(losses - level), "ends": edges(len(losses))[1:]}
+    return {"excess": bin_means(losses - level), "ends": edges(len(losses))[1:]}
 
 
 def _breakdown(results: Sequence[Json]) -> Estimate | None:
@@ -74,15 +76,15 @@ def _breakdown(results: Sequence[Json]) -> Estimate | None:
     ends = results[0]["ends"]
 
     def place(rows: Tensor) -> float:
-        bin_ = breakdown(rows.mean(0), width=min(WIDTH, len(ends)))
+        bin_ = breakdown(rows.mean(0), width=min(BREAKDOWN_BINS, len(ends)))
         return math.inf if bin_ is None else float(ends[bin_])
 
-    drawn = torch.randint(len(excess), (RESAMPLES, len(excess)), generator=torch.Generator().manual_seed(0))
+    drawn = torch.randint(len(excess), (BREAKDOWN_RESAMPLES, len(excess)), generator=torch.Generator().manual_seed(0))
     spread = sorted(place(excess[rows]) for rows in drawn)
     value, count = place(excess), len(excess)
     if math.isinf(value):
         return None
     if count == 1:
         return Estimate(value, 0.0, math.inf, 1)
-    beyond = outside(RESAMPLES, count)
+    beyond = outside(BREAKDOWN_RESAMPLES, count)
     return Estimate(value, spread[beyond], spread[-1 - beyond], count)

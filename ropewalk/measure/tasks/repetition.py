@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means
-from ropewalk.measure.metrics.losses import repeated, token_losses
+from ropewalk.measure.metrics.losses import repeat_texts, token_losses
 from ropewalk.measure.tasks.signature import Task
 from ropewalk.methods.spec import Json
 
@@ -32,7 +32,7 @@ class Repetition(Task):
         """One text."""
         trained = subject.facts.trained_len
         once = subject.passages(self.samples)[sample][None, : max(1, trained // 2)]
-        scores = token_losses(subject.model, subject.begun(repeated(once, length)[0], length)[None])
+        scores = token_losses(subject.model, subject.begun(repeat_texts(once, length)[0], length)[None])
         last = min(trained // 2, length - 1)
         project = subject.projects(self.samples)[sample]
         return {"project": project, "accuracy": scores.accuracy(last), "loss": scores.loss(last)}

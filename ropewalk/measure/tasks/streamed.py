@@ -22,7 +22,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens
-from ropewalk.measure.material.prompts import require_round_trip, tokens_of, with_offsets
+from ropewalk.measure.material.prompts import require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.material.words import compound
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
@@ -79,7 +79,7 @@ class StreamEval(Retrieval):
         while len(ids) < length:
             rounds *= 2
             stream = self._text(self.chance(subject, length, sample), rounds)
-            ids, offsets = with_offsets(subject.tokenizer, stream.text)
+            ids, offsets = tokens_with_offsets(subject.tokenizer, stream.text)
         require_round_trip(subject.tokenizer, ids, stream.text)
         answers = [tokens_of(characters, offsets) for characters in stream.answers]
         if answers[0].stop > length:

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ropewalk.errors import Conflict, UnknownName
-from ropewalk.extension.notation import FILE, Term, listed
+from ropewalk.extension.notation import FILE, Term, read_list
 from ropewalk.measure.tasks import ALL, Context, Task
-from ropewalk.measure.tasks.outside.installed import installed, package_of, task_of
+from ropewalk.measure.tasks.outside.installed import installed_tasks, package_of, task_of
 from ropewalk.measure.tasks.outside.task_file import tasks_in
 
 NAMES = {task.name: task for task in ALL}
@@ -20,11 +20,11 @@ RENAME = "give it another name"
 
 def tasks_named(line: str, samples: int) -> tuple[Task, ...]:
     """The tasks of a line; `samples` is for those without a number of their own."""
-    tasks = [task for term in listed(line, "tasks") for task in _tasks(term, samples)]
-    return checked(tasks, samples)
+    tasks = [task for term in read_list(line, "tasks") for task in _tasks(term, samples)]
+    return check_tasks(tasks, samples)
 
 
-def checked(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
+def check_tasks(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
     """The tasks, with `context` added, which every verdict needs; no two may have one name."""
     titles = Counter(task.title for task in tasks)
     for title, times in titles.items():
@@ -34,11 +34,11 @@ def checked(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
 
 
 def _tasks(term: Term, samples: int) -> list[Task]:
-    kinds = _in_file(term.name) if term.name.endswith(FILE) else (_by_name(term.name),)
+    kinds = _tasks_in_file(term.name) if term.name.endswith(FILE) else (_task_by_name(term.name),)
     return [task for kind in kinds for task in kind.named({"samples": samples, **term.values})]
 
 
-def _in_file(path: str) -> tuple[type[Task], ...]:
+def _tasks_in_file(path: str) -> tuple[type[Task], ...]:
     """The tasks of a file, none of which has the name of one of the package's."""
     kinds = tasks_in(path)
     for kind in kinds:
@@ -48,8 +48,8 @@ def _in_file(path: str) -> tuple[type[Task], ...]:
     return kinds
 
 
-def _by_name(name: str) -> type[Task]:
-    offers = installed()
+def _task_by_name(name: str) -> type[Task]:
+    offers = installed_tasks()
     if name in NAMES and name in offers:
         sentence = f"the task {name} of {package_of(offers[name][0])} has the name of a task of Ropewalk"
         raise Conflict.because("tasks", sentence, remedy=RENAME)

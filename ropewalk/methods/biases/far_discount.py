@@ -25,7 +25,7 @@ from ropewalk.methods.biases.signature import Bias, Weights
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE
 
-HALF = 0.5  # a step of distance
+HALF_STEP = 0.5  # a step of distance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class FarDiscount(Bias):
         if not whole:
             sentence = "far_discount counts all keys of the text, but the reach hides some of them"
             raise DoesNotFit.because("reach", sentence, remedy="leave far_discount out")
-        border = self._near(facts) - HALF
+        border = self._near(facts) - HALF_STEP
         if furthest <= border:
             sentence = f"far_discount begins above a distance of {border:g}, but no key is further than {furthest:g}"
             raise DoesNotFit.because("window", sentence, remedy=f"write far_discount:window={int(furthest)}")
@@ -60,7 +60,7 @@ class FarDiscount(Bias):
         return bool((self._far(nearest, facts) | ~self._far(furthest, facts)).all())
 
     def _far(self, distance: Tensor, facts: Facts) -> Tensor:
-        return distance > self._near(facts) - HALF
+        return distance > self._near(facts) - HALF_STEP
 
     def _near(self, facts: Facts) -> int:
         return 3 * facts.trained_len // 8 if self.window is None else self.window

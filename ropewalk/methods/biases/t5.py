@@ -24,7 +24,7 @@ from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, EVEN
 
 INITIAL_SPREAD = 0.02
-ROUNDING = 1e-9
+DISTANCE_ATOL = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class T5(Bias):
         """The bucket of each distance."""
         exact, whole = self.buckets // 2, distance.round()
         # Leaky ReRoPE's thirds: 2.9999999999999996 is 3, however it was computed.
-        distance = torch.where((distance - whole).abs() < ROUNDING, whole, distance)
+        distance = torch.where((distance - whole).abs() < DISTANCE_ATOL, whole, distance)
         ratio = distance.clamp(min=exact).double() / exact
         coarse = exact + (torch.log(ratio) / math.log(self.max_distance / exact) * exact).long()
         return torch.where(distance < exact, distance.long(), coarse.clamp(max=self.buckets - 1))

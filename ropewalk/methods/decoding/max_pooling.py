@@ -12,7 +12,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from ropewalk.methods.decoding.signature import Combined, Decoding, discounted, require_contexts
+from ropewalk.methods.decoding.signature import Combined, Decoding, discount, require_contexts
 from ropewalk.methods.record import NOT_NEGATIVE
 
 
@@ -23,4 +23,4 @@ class MaxPooling(Decoding):
 
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:
         require_contexts(logp)
-        return Combined(discounted(logp[1:].amax(0), logp[0], self.beta), None)
+        return Combined(discount(logp[1:].amax(0), logp[0], self.beta), None)

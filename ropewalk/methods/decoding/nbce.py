@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.methods.decoding.signature import Combined, Decoding, discounted, require_contexts
+from ropewalk.methods.decoding.signature import Combined, Decoding, discount, require_contexts
 from ropewalk.methods.record import A_SHARE, NOT_NEGATIVE
 
-FLOOR = -100.0  # below this logarithm a token counts as filtered out
+LEAST_LOGP = -100.0  # below this logarithm a token counts as filtered out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class NBCE(Decoding):
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:
         require_contexts(logp)
         filtered = keep_top_p(logp, self.top_p)
-        entropy = -(filtered.exp() * filtered.clamp(FLOOR, 0)).sum(-1)
+        entropy = -(filtered.exp() * filtered.clamp(LEAST_LOGP, 0)).sum(-1)
         if last is not None:
             if not 1 <= last < len(logp):
                 raise InvalidValue("last", f"a context's row, 1 to {len(logp) - 1}", last)
             entropy[last] -= self.eta
         chosen = int(entropy[1:].argmin()) + 1
-        return Combined(discounted(filtered[chosen], filtered[0], self.beta, FLOOR), chosen)
+        return Combined(discount(filtered[chosen], filtered[0], self.beta, LEAST_LOGP), chosen)
 
 
 def keep_top_p(logp: Tensor, top_p: float) -> Tensor:

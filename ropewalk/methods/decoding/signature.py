@@ -27,7 +27,7 @@ class Decoding(Spec):
         """`logp` is [1 + contexts, vocabulary] normalised; row 0 has no context. `last` is the row chosen before."""
 
 
-def discounted(logp: Tensor, guess: Tensor, beta: float, floor: float = -torch.inf) -> Tensor:
+def discount(logp: Tensor, guess: Tensor, beta: float, floor: float = -torch.inf) -> Tensor:
     """(1 + beta) logp - beta guess, where the context-free guess is above the floor; logp elsewhere."""
     return torch.where(guess > floor, (1 + beta) * logp - beta * guess, logp)
 

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, formula, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, formula, trained_theta, without_decay
 from ropewalk.methods.record import ABOVE_ONE
 
 
@@ -31,7 +31,7 @@ class ABF(Frequencies):
             raise DoesNotFit("new_base", "another than the model's own base", self.new_base)
 
     def table(self, facts: Facts, length: int) -> Table:
-        return without_decay(trained(facts) * (formula(facts, self.new_base) / formula(facts)))
+        return without_decay(trained_theta(facts) * (formula(facts, self.new_base) / formula(facts)))
 
     @property
     def stretch(self) -> float:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, moving, pair_index, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, moving, pair_index, trained_theta, without_decay
 from ropewalk.methods.record import POSITIVE
 from ropewalk.methods.spec import Factor
 
@@ -45,7 +45,7 @@ class ByParts(Frequencies):
             raise InvalidValue("low_turns", f"below high_turns ({self.high_turns:g})", self.low_turns)
 
     def table(self, facts: Facts, length: int) -> Table:
-        theta = trained(facts)
+        theta = trained_theta(facts)
         keep = self._by_index(facts) if self.ramp == "index" else self._by_turns(theta, facts)
         if self.mix == "wavelength":
             return without_decay(theta / (keep + (1 - keep) * self.factor))
@@ -71,7 +71,7 @@ class ByParts(Frequencies):
         """The (fractional) pair with this many rotations in the trained length."""
         if facts.inv_freq is None:
             return facts.rotating * math.log(facts.trained_len / (2 * math.pi * turns)) / (2 * math.log(facts.base))
-        return _crossing(trained(facts), 2 * math.pi * turns / facts.trained_len)
+        return _crossing(trained_theta(facts), 2 * math.pi * turns / facts.trained_len)
 
 
 def _crossing(theta: Tensor, value: float) -> float:

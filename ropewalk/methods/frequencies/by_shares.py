@@ -16,7 +16,7 @@ import torch
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
 from ropewalk.methods.record import NOT_NEGATIVE
 from ropewalk.methods.spec import Factor
 
@@ -37,4 +37,4 @@ class ByShares(Frequencies):
     def table(self, facts: Facts, length: int) -> Table:
         self.check_against(facts)
         shares = torch.tensor(self.shares, dtype=torch.float64)
-        return without_decay(trained(facts) / self.factor**shares)
+        return without_decay(trained_theta(facts) / self.factor**shares)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, inner_table, moving, trained
+from ropewalk.methods.frequencies.signature import Frequencies, Table, inner_table, moving, trained_theta
 from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE
 
 
@@ -65,7 +65,7 @@ class CoPE(Frequencies):
 
     def _slow(self, theta: Tensor, facts: Facts) -> Tensor:
         """The pairs that are clipped; none that the inner schedule does not rotate."""
-        usual, rotates = trained(facts), moving(theta)
+        usual, rotates = trained_theta(facts), moving(theta)
         if len(theta) != len(usual):
             sentence = f"cope counts the rotations of {len(usual)} pairs, and {self.inner} has {len(theta)}"
             raise DoesNotFit.because("inner", sentence, remedy="write partial around cope, not inside it")

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
 from ropewalk.methods.record import AT_LEAST_ONE, parameters
 
 
@@ -40,7 +40,7 @@ class Dynamic(Frequencies):
     def table(self, facts: Facts, length: int) -> Table:
         factor = facts.stretch(length, self.steps)
         if factor == 1:
-            return without_decay(trained(facts))
+            return without_decay(trained_theta(facts))
         stretched: Any = replace(self.inner, **{"factor": factor})
         table: Table = stretched.table(facts, length)
         return table

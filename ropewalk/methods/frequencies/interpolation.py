@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
 from ropewalk.methods.spec import Factor
 
 
@@ -23,4 +23,4 @@ class Interpolation(Frequencies):
     factor: Factor
 
     def table(self, facts: Facts, length: int) -> Table:
-        return without_decay(trained(facts) / self.factor)
+        return without_decay(trained_theta(facts) / self.factor)

@@ -20,7 +20,7 @@ import torch
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
 from ropewalk.methods.record import POSITIVE
 from ropewalk.methods.spec import Factor
 
@@ -37,7 +37,7 @@ class Llama3(Frequencies):
             raise InvalidValue("low_turns", f"at most high_turns ({self.high_turns:g})", self.low_turns)
 
     def table(self, facts: Facts, length: int) -> Table:
-        theta = trained(facts)
+        theta = trained_theta(facts)
         turns = facts.trained_len * theta / (2 * math.pi)
         width = self.high_turns - self.low_turns
         smooth = (turns - self.low_turns) / width if width else torch.where(turns > self.low_turns, 1.0, 0.0)

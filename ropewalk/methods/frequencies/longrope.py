@@ -20,7 +20,7 @@ import torch
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
 from ropewalk.methods.record import POSITIVE
 
 
@@ -42,10 +42,10 @@ class LongRoPE(Frequencies):
     def table(self, facts: Facts, length: int) -> Table:
         self.check_against(facts)
         if length > facts.trained_len:
-            return without_decay(trained(facts) / torch.tensor(self.long, dtype=torch.float64))
+            return without_decay(trained_theta(facts) / torch.tensor(self.long, dtype=torch.float64))
         if self.short:
-            return without_decay(trained(facts) / torch.tensor(self.short, dtype=torch.float64))
-        return without_decay(trained(facts))
+            return without_decay(trained_theta(facts) / torch.tensor(self.short, dtype=torch.float64))
+        return without_decay(trained_theta(facts))
 
     def stages(self, facts: Facts, length: int) -> tuple[int, ...]:
         one = length <= facts.trained_len or self.short == self.long

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class NoPE(Frequencies):
     name = "none"
 
     def table(self, facts: Facts, length: int) -> Table:
-        return without_decay(torch.zeros_like(trained(facts)))
+        return without_decay(torch.zeros_like(trained_theta(facts)))
 
     @property
     def stretch(self) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained_theta, without_decay
 from ropewalk.methods.spec import Factor
 
 
@@ -30,4 +30,4 @@ class NTK(Frequencies):
 
     def table(self, facts: Facts, length: int) -> Table:
         slowing = self.factor ** (-2 * pair_index(facts) / (facts.rotating - 2))
-        return without_decay(trained(facts) * slowing)
+        return without_decay(trained_theta(facts) * slowing)

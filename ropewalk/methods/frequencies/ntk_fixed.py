@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained_theta, without_decay
 from ropewalk.methods.spec import Factor
 
 
@@ -23,4 +23,4 @@ class NTKFixed(Frequencies):
 
     def table(self, facts: Facts, length: int) -> Table:
         share = (pair_index(facts) + 1) / (facts.rotating // 2)
-        return without_decay(trained(facts) * self.factor**-share)
+        return without_decay(trained_theta(facts) * self.factor**-share)

@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained_theta, without_decay
 from ropewalk.methods.record import NOT_NEGATIVE
 from ropewalk.methods.spec import Factor
 
@@ -29,4 +29,4 @@ class NTKMixed(Frequencies):
 
     def table(self, facts: Facts, length: int) -> Table:
         share = ((pair_index(facts) + 1) / (facts.rotating // 2)) ** self.power
-        return without_decay(trained(facts) * torch.exp(-math.log(self.factor) * share))
+        return without_decay(trained_theta(facts) * torch.exp(-math.log(self.factor) * share))

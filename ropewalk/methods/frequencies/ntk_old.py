@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained_theta, without_decay
 from ropewalk.methods.spec import Factor
 
 
@@ -22,4 +22,4 @@ class NTKOld(Frequencies):
     factor: Factor
 
     def table(self, facts: Facts, length: int) -> Table:
-        return without_decay(trained(facts) * self.factor ** (-2 * pair_index(facts) / facts.rotating))
+        return without_decay(trained_theta(facts) * self.factor ** (-2 * pair_index(facts) / facts.rotating))

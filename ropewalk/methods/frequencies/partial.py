@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, inner_table, moving, pair_index, trained
+from ropewalk.methods.frequencies.signature import Frequencies, Table, inner_table, moving, pair_index, trained_theta
 from ropewalk.methods.record import A_SHARE
 
 
@@ -44,7 +44,7 @@ class Partial(Frequencies):
 
     def _require_a_change(self, facts: Facts) -> None:
         """Refuse to stop pairs none of which the model rotates, as in Gemma 4."""
-        rotates, still = moving(trained(facts)), self._still(facts)
+        rotates, still = moving(trained_theta(facts)), self._still(facts)
         if still.any() and not rotates[still].any():
             share = float(rotates.double().mean())
             raise DoesNotFit("share", f"below {share:g}, the share of the pairs that the model rotates", self.share)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained, without_decay
+from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,4 +18,4 @@ class RoPE(Frequencies):
     name = "rope"
 
     def table(self, facts: Facts, length: int) -> Table:
-        return without_decay(trained(facts))
+        return without_decay(trained_theta(facts))

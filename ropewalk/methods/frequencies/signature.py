@@ -60,23 +60,23 @@ class Layered(NamedTuple):
     wrappers: tuple[Frequencies, ...]
 
 
-def layered(schedule: Frequencies | None) -> Layered:
+def unwrap(schedule: Frequencies | None) -> Layered:
     """The schedule taken apart."""
     if schedule is None or not schedule.wraps:
         return Layered(schedule, ())
-    core, wrappers = layered(inner_of(schedule))
-    return Layered(core, (*wrappers, _around(None, schedule)))
+    core, wrappers = unwrap(inner_of(schedule))
+    return Layered(core, (*wrappers, _wrap_one(None, schedule)))
 
 
-def wrapped(core: Frequencies | None, wrappers: tuple[Frequencies, ...]) -> Frequencies | None:
+def wrap(core: Frequencies | None, wrappers: tuple[Frequencies, ...]) -> Frequencies | None:
     """A schedule in wrappers: the first is the innermost."""
-    return reduce(_around, wrappers, core)
+    return reduce(_wrap_one, wrappers, core)
 
 
-def wrapped_over(schedule: Frequencies, below: Frequencies | None) -> Frequencies | None:
+def rewrap(schedule: Frequencies, below: Frequencies | None) -> Frequencies | None:
     """A schedule in the place of the one below; wrappers that are open go around that one."""
-    core, wrappers = layered(schedule)
-    return wrapped(below, wrappers) if core is None else schedule
+    core, wrappers = unwrap(schedule)
+    return wrap(below, wrappers) if core is None else schedule
 
 
 def inner_of(schedule: Frequencies) -> Frequencies | None:
@@ -87,10 +87,10 @@ def inner_of(schedule: Frequencies) -> Frequencies | None:
 def inner_table(wrapper: Frequencies, facts: Facts, length: int) -> Table:
     """The table that a wrapper changes: its inner schedule's, or the trained one."""
     inside = inner_of(wrapper)
-    return without_decay(trained(facts)) if inside is None else inside.table(facts, length)
+    return without_decay(trained_theta(facts)) if inside is None else inside.table(facts, length)
 
 
-def _around(inner: Frequencies | None, wrapper: Frequencies) -> Frequencies:
+def _wrap_one(inner: Frequencies | None, wrapper: Frequencies) -> Frequencies:
     changed: Any = {"inner": inner}
     return replace(wrapper, **changed)
 
@@ -105,7 +105,7 @@ def pair_index(facts: Facts) -> Tensor:
     return torch.arange(facts.rotating // 2, dtype=torch.float64)
 
 
-def trained(facts: Facts) -> Tensor:
+def trained_theta(facts: Facts) -> Tensor:
     """The frequencies that the model was trained with: its own schedule, or base^(-2i/d)."""
     return formula(facts) if facts.inv_freq is None else torch.tensor(facts.inv_freq, dtype=torch.float64)
 

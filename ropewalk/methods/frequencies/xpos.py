@@ -21,7 +21,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, formula, pair_index, trained
+from ropewalk.methods.frequencies.signature import Frequencies, Table, formula, pair_index, trained_theta
 from ropewalk.methods.record import ABOVE_ONE, POSITIVE
 
 
@@ -39,4 +39,4 @@ class XPos(Frequencies):
     def table(self, facts: Facts, length: int) -> Table:
         zeta = (2 * pair_index(facts) / facts.rotating + self.gamma) / (1 + self.gamma)
         slowing = formula(facts, self.new_base) / formula(facts)
-        return Table(trained(facts) * slowing, torch.log(zeta) / self.scale_base)
+        return Table(trained_theta(facts) * slowing, torch.log(zeta) / self.scale_base)

@@ -34,10 +34,10 @@ class PoSE(Positions):
         if generator is None or length == 0:
             return torch.arange(length)
         cut = draw(1, (length + 1) // 2, generator)
-        return skipping(length, cut, draw(0, self.target_len - length, generator))
+        return skip_numbers(length, cut, draw(0, self.target_len - length, generator))
 
 
-def skipping(length: int, cut: int, skip: int) -> Tensor:
+def skip_numbers(length: int, cut: int, skip: int) -> Tensor:
     """0 .. length-1, with `skip` numbers left out before the number at `cut`."""
     positions = torch.arange(length)
     return torch.where(positions < cut, positions, positions + skip)

@@ -22,13 +22,13 @@ from ropewalk.methods.scales import LogN, Scale, Temperature
 from ropewalk.methods.scales.signature import Over
 from ropewalk.search.goal import ANY, Goal
 from ropewalk.search.spaces.reaches import REACHES, ReachLengths
-from ropewalk.search.spaces.signature import Space, Values, drawn_parent, tidy, unknown
-from ropewalk.search.trials import MeasuredTrial, ranked
+from ropewalk.search.spaces.signature import Space, Values, draw_parent, tidy, unknown_knob
+from ropewalk.search.trials import MeasuredTrial, rank
 
 WHOLE = "whole"  # no reach: all keys at their distances
-PARENTS = 6
+COMPOSITION_PARENTS = 6
 FRESH = 0.15  # share of proposals that are drawn at random
-STEP = 0.15  # of a parameter's range: the usual size of a change
+USUAL_STEP = 0.15  # of a parameter's range: the usual size of a change
 PARTS = (
     ("reach", "near", "room"),
     ("schedule", "stretch", "shape"),
@@ -111,7 +111,7 @@ class Compositions(Space):
         reach = None if values["reach"] == WHOLE else REACHES[values["reach"]](lengths)
         local = Extension(reach=_local(goal, values))
         overrides = dict.fromkeys(LAYOUTS[values["layout"]](layers, min(values["local"], layers - 1)), local)
-        biases = () if unused(values) & {"discount"} else _discounted(lengths.near, values["discount"])
+        biases = () if unused_parameters(values) & {"discount"} else _discount_far(lengths.near, values["discount"])
         return Extension(frequencies=schedule, reach=reach, biases=biases, scales=scales, layers=overrides)
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
@@ -123,74 +123,74 @@ class Compositions(Space):
         new, which an engine seldom loads."""
         parents = self.parents(goal, past) or (self.seeds(goal) if past else [])
         if not parents or random.random() < FRESH:
-            return {name: drawn(knob, random) for name, knob in self.knobs(goal).items()}
-        child = crossed(drawn_parent(parents, random), drawn_parent(parents, random), random)
+            return {name: draw(knob, random) for name, knob in self.knobs(goal).items()}
+        child = cross(draw_parent(parents, random), draw_parent(parents, random), random)
         return self.mutated(goal, child, random)
 
     def parents(self, goal: Goal, past: Sequence[MeasuredTrial]) -> list[Values]:
         """The values of the best trials that this space contains, the best first."""
         known = {self.extension(goal, values): values for values in self.seeds(goal)}
-        every = (trial.values if trial.space == self.name else known.get(trial.extension) for trial in ranked(past))
-        return list(islice((values for values in every if values), PARENTS))
+        every = (trial.values if trial.space == self.name else known.get(trial.extension) for trial in rank(past))
+        return list(islice((values for values in every if values), COMPOSITION_PARENTS))
 
     def mutated(self, goal: Goal, mother: Values, random: Random) -> Values:
         """One or two of the parameters that count are changed: a number by a step, a choice to another one."""
         knobs = self.knobs(goal)
-        names = random.sample(sorted(set(knobs) - unused(mother)), random.randint(1, 2))
-        return {**mother, **{name: stepped(mother[name], knobs[name], random) for name in names}}
+        names = random.sample(sorted(set(knobs) - unused_parameters(mother)), random.randint(1, 2))
+        return {**mother, **{name: change(mother[name], knobs[name], random) for name in names}}
 
 
-def crossed(mother: Values, father: Values, random: Random) -> Values:
+def cross(mother: Values, father: Values, random: Random) -> Values:
     """Each part from one of the two: a reach with its lengths, a schedule with its factor, scales, layers."""
     return {name: values[name] for part in PARTS for values in [random.choice((mother, father))] for name in part}
 
 
-def unused(values: Values) -> set[str]:
+def unused_parameters(values: Values) -> set[str]:
     """The parameters that the chosen methods do not read; a change of them would be none."""
     names = {"discount"} if values["layout"] != "all_whole" else {"local", "window", "sinks"}
     names |= {"as_trained": {"stretch", "shape"}, "ntk": {"shape"}}.get(values["schedule"], set())
     return names | ({"near", "room", "discount"} if values["reach"] == WHOLE else set())
 
 
-def drawn(knob: BaseDistribution, random: Random) -> Any:
+def draw(knob: BaseDistribution, random: Random) -> Any:
     """A random value of a knob."""
     match knob:
         case FloatDistribution():
-            return _placed(random.random(), knob)
+            return _value_at(random.random(), knob)
         case IntDistribution():
             return random.randint(knob.low, knob.high)
         case CategoricalDistribution():
             return random.choice(knob.choices)
-    raise unknown(knob)
+    raise unknown_knob(knob)
 
 
-def stepped(value: Any, knob: BaseDistribution, random: Random) -> Any:
+def change(value: Any, knob: BaseDistribution, random: Random) -> Any:
     """Another value of a knob: a number nearby, or another choice."""
     match knob:
         case FloatDistribution():
-            ends = _warped(knob.low, knob), _warped(knob.high, knob)
-            place = (_warped(value, knob) - ends[0]) / (ends[1] - ends[0])
-            return _placed(place + random.gauss(0, STEP), knob)
+            ends = _warp(knob.low, knob), _warp(knob.high, knob)
+            place = (_warp(value, knob) - ends[0]) / (ends[1] - ends[0])
+            return _value_at(place + random.gauss(0, USUAL_STEP), knob)
         case IntDistribution():
-            step = max(1, round(abs(random.gauss(0, STEP * (knob.high - knob.low)))))
+            step = max(1, round(abs(random.gauss(0, USUAL_STEP * (knob.high - knob.low)))))
             return min(max(value + random.choice((-step, step)), knob.low), knob.high)
         case CategoricalDistribution():
             return random.choice([choice for choice in knob.choices if choice != value])
-    raise unknown(knob)
+    raise unknown_knob(knob)
 
 
-def _placed(place: float, knob: FloatDistribution) -> Any:
+def _value_at(place: float, knob: FloatDistribution) -> Any:
     """The value at a place from 0 to 1 of a range, rounded."""
-    low, high = _warped(knob.low, knob), _warped(knob.high, knob)
+    low, high = _warp(knob.low, knob), _warp(knob.high, knob)
     value = low + min(max(place, 0.0), 1.0) * (high - low)
     return tidy(math.exp(value) if knob.log else value, knob)
 
 
-def _warped(value: float, knob: FloatDistribution) -> float:
+def _warp(value: float, knob: FloatDistribution) -> float:
     return math.log(value) if knob.log else value
 
 
-def _discounted(near: int, strength: float) -> tuple[Bias, ...]:
+def _discount_far(near: int, strength: float) -> tuple[Bias, ...]:
     """A discount of the keys beyond the reach's window or chunk."""
     return (FarDiscount(window=near, strength=strength),) if strength else ()
 

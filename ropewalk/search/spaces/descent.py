@@ -3,7 +3,7 @@
 Gradients of the fast pairs are hundreds of times those of the slow ones, and mostly noise: their sign changes from text
 to text. So each is shrunk by the uncertainty of its mean over the texts, and divided by its mean square:
 
-    step = -g * max(0, 1 - var(g) / (n g^2)) / (mean(g^2) + FLOOR),   g over n texts
+    step = -g * max(0, 1 - var(g) / (n g^2)) / (mean(g^2) + SQUARE_FLOOR),   g over n texts
 
 scaled to a largest component of 1. This is a natural gradient with the diagonal of the empirical Fisher information
 (Amari 1998) under James-Stein shrinkage. Unlike in `pairs`, divisors need not rise from fast to slow pairs, which is
@@ -24,9 +24,9 @@ from ropewalk.extension.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import MOST_SHARE, Pairs, read_genes, static_genes, values_of
 from ropewalk.search.spaces.signature import Space, Values
-from ropewalk.search.trials import MeasuredTrial, ranked
+from ropewalk.search.trials import MeasuredTrial, rank
 
-FLOOR = 1e-4  # (nats per token and share) squared: gradients far below this cause no step
+SQUARE_FLOOR = 1e-4  # (nats per token and share) squared: gradients far below this cause no step
 LARGEST_STEP = 0.12  # largest step in share, a power of the factor: for factor 8, 1.28 times
 HALVINGS = 4  # of the step, before it is given up
 ALIKE = Pairs()  # has the same genes and tables
@@ -36,7 +36,7 @@ def direction(slopes: Tensor) -> list[float]:
     """The step from gradients [texts, genes]; empty where all are uncertain."""
     mean, square = slopes.mean(0), slopes.square().mean(0)
     certain = (1 - slopes.var(0) / len(slopes) / mean.square().clamp(min=1e-30)).clamp(min=0)
-    step = -mean * certain / (square + FLOOR)
+    step = -mean * certain / (square + SQUARE_FLOOR)
     most = float(step.abs().max())
     return (step / most).tolist() if most > 0 else []
 
@@ -66,15 +66,15 @@ class Descent(Space):
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values | None:
         """A step from the best so far along its direction, halved where the longer one was no better."""
         known = {trial.extension for trial in past}
-        for leader in (trial for trial in ranked(past)[:1] if trial.direction):
+        for leader in (trial for trial in rank(past)[:1] if trial.direction):
             for halving in range(HALVINGS):
-                values = _stepped(goal, leader, LARGEST_STEP / 2**halving)
+                values = _step(goal, leader, LARGEST_STEP / 2**halving)
                 if self.extension(goal, values) not in known:
                     return values
         return None
 
 
-def _stepped(goal: Goal, leader: MeasuredTrial, length: float) -> Values:
+def _step(goal: Goal, leader: MeasuredTrial, length: float) -> Values:
     """The leader's genes, moved; the last is the temperature's logarithm."""
     shares, warmth = read_genes(goal, leader.extension)
     *steps, warmer = (length * step for step in leader.direction)

@@ -20,13 +20,13 @@ from ropewalk.extension.extension import Extension
 from ropewalk.methods.frequencies import ByShares, Dynamic
 from ropewalk.methods.scales import DynamicTemperature, YarnTemperature
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.pairs import CROSSED, MOST_SHARE, PARENTS, Genes, Pairs, bred, mutated, names, parents
+from ropewalk.search.spaces.pairs import CROSSED, MOST_SHARE, PAIR_PARENTS, Genes, Pairs, breed, mutate, names, parents
 from ropewalk.search.spaces.signature import Space, Values
-from ropewalk.search.trials import MeasuredTrial, ranked
+from ropewalk.search.trials import MeasuredTrial, rank
 
 HOTTEST = 0.3  # coefficient; YaRN's is 0.1
 ALIKE = Pairs()
-WARMER = 0.02  # the usual change of the coefficient
+COEFFICIENT_STEP = 0.02  # the usual change of the coefficient
 
 
 class DynamicPairs(Space):
@@ -56,16 +56,16 @@ class DynamicPairs(Space):
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best of this space, or of the best static schedules."""
-        mother, coefficient = bred(self._parents(goal, past), random)
-        coefficient += random.gauss(0, WARMER) if random.random() < CROSSED else 0
-        shares = dict(zip(names(goal), (round(share, 4) for share in mutated(mother, random)), strict=True))
+        mother, coefficient = breed(self._parents(goal, past), random)
+        coefficient += random.gauss(0, COEFFICIENT_STEP) if random.random() < CROSSED else 0
+        shares = dict(zip(names(goal), (round(share, 4) for share in mutate(mother, random)), strict=True))
         return {**shares, "coefficient": round(min(max(coefficient, 0.0), HOTTEST), 4)}
 
     def _parents(self, goal: Goal, past: Sequence[MeasuredTrial]) -> list[tuple[Genes, float]]:
-        mine = [trial.values for trial in ranked(past) if trial.space == self.name][:PARENTS] or [self.example(goal)]
+        mine = [trial.values for trial in rank(past) if trial.space == self.name][:PAIR_PARENTS] or [self.example(goal)]
         genes = [(tuple(values[name] for name in names(goal)), values["coefficient"]) for values in mine]
         static = [(shares, _coefficient(goal, warmth)) for shares, warmth in parents(goal, past)]
-        return genes + static[: max(0, PARENTS - len(genes))]
+        return genes + static[: max(0, PAIR_PARENTS - len(genes))]
 
 
 def _coefficient(goal: Goal, temperature: float) -> float:

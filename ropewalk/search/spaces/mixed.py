@@ -9,7 +9,14 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from ropewalk.extension.extension import Extension
 from ropewalk.methods.frequencies import NTKMixed
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.signature import Space, Values, overshoot, scheduled, stretched, temperature
+from ropewalk.search.spaces.signature import (
+    Space,
+    Values,
+    overshoot,
+    schedule_with_temperature,
+    stretched_factor,
+    temperature,
+)
 
 
 class Mixed(Space):
@@ -24,4 +31,6 @@ class Mixed(Space):
         return {"power": 0.625, "overshoot": 1.0, "temperature": 1.0}
 
     def extension(self, goal: Goal, values: Values) -> Extension:
-        return scheduled(NTKMixed(factor=stretched(goal, values), power=values["power"]), values["temperature"])
+        return schedule_with_temperature(
+            NTKMixed(factor=stretched_factor(goal, values), power=values["power"]), values["temperature"]
+        )

@@ -25,17 +25,17 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
 from ropewalk.methods.frequencies import LongRoPE
-from ropewalk.methods.frequencies.signature import trained
+from ropewalk.methods.frequencies.signature import trained_theta
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
-from ropewalk.search.spaces.signature import Space, Values, drawn_parent, scheduled, temperature
-from ropewalk.search.trials import MeasuredTrial, ranked
+from ropewalk.search.spaces.signature import Space, Values, draw_parent, schedule_with_temperature, temperature
+from ropewalk.search.trials import MeasuredTrial, rank
 
 MOST_SHARE = 1.5  # share: the factor to this power
-PARENTS = 8
+PAIR_PARENTS = 8
 STEPS = (0.01, 0.2)  # of a share: from fine to coarse, drawn log-uniformly
 ROUNDED = 1e-3  # of a share: rounding error of equal ones
-WARMER = 0.05  # the usual change of the temperature's logarithm
+TEMPERATURE_STEP = 0.05  # the usual change of the temperature's logarithm
 CROSSED = 0.5  # share of children with two parents
 Genes = tuple[float, ...]
 
@@ -58,7 +58,7 @@ class Pairs(Space):
 
     def extension(self, goal: Goal, values: Values) -> Extension:
         divisors = tuple(round(goal.factor ** values[name], 6) for name in names(goal))
-        return scheduled(LongRoPE(long=divisors, short=divisors), values["temperature"])
+        return schedule_with_temperature(LongRoPE(long=divisors, short=divisors), values["temperature"])
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Static and monotone extensions."""
@@ -68,15 +68,15 @@ class Pairs(Space):
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best schedules."""
         candidates = parents(goal, past) or [genes(goal, self.extension(goal, self.example(goal)))]
-        mother, warmth = bred(candidates, random)
-        warmth *= math.exp(random.gauss(0, WARMER)) if random.random() < CROSSED else 1
-        return values_of(goal, mutated(mother, random), warmth)
+        mother, warmth = breed(candidates, random)
+        warmth *= math.exp(random.gauss(0, TEMPERATURE_STEP)) if random.random() < CROSSED else 1
+        return values_of(goal, mutate(mother, random), warmth)
 
 
 def parents(goal: Goal, past: Sequence[MeasuredTrial]) -> list[tuple[Genes, float]]:
     """The best static schedules of completed trials, as genes and temperatures; those within the goal first."""
-    static = filter(None, (static_genes(goal, trial.extension) for trial in ranked(past)))
-    return [(monotone(shares), warmth) for shares, warmth in islice(static, PARENTS)]
+    static = filter(None, (static_genes(goal, trial.extension) for trial in rank(past)))
+    return [(monotone(shares), warmth) for shares, warmth in islice(static, PAIR_PARENTS)]
 
 
 def genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
@@ -92,7 +92,9 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
         raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.overrides])
     warmth = math.prod(constant_scale(layer, goal.facts))
     table = static_table(layer, layer.ground(goal.facts))
-    times = torch.where(table > 0, trained(goal.facts) / table, 1.0)  # a pair that is not rotated cannot be slowed
+    times = torch.where(
+        table > 0, trained_theta(goal.facts) / table, 1.0
+    )  # a pair that is not rotated cannot be slowed
     stretch = times.log() / math.log(goal.factor)
     return tuple(stretch.clamp(0, MOST_SHARE).tolist()), warmth
 
@@ -115,13 +117,13 @@ def monotone(shares: Sequence[float]) -> Genes:
     return tuple((high + low) / 2 for high, low in zip(above, below, strict=True))
 
 
-def crossed(mother: Genes, father: Genes, random: Random) -> Genes:
+def cross(mother: Genes, father: Genes, random: Random) -> Genes:
     """The first parent with a run of pairs from the second."""
     first, last = sorted(random.sample(range(len(mother) + 1), 2))
     return monotone([*mother[:first], *father[first:last], *mother[last:]])
 
 
-def mutated(mother: Genes, random: Random) -> Genes:
+def mutate(mother: Genes, random: Random) -> Genes:
     """One to three runs of pairs moved together: neighbouring pairs have similar effects."""
     shares = list(mother)
     for _ in range(random.randint(1, 3)):
@@ -131,11 +133,11 @@ def mutated(mother: Genes, random: Random) -> Genes:
     return monotone(shares)
 
 
-def bred(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
+def breed(candidates: Sequence[tuple[Genes, float]], random: Random) -> tuple[Genes, float]:
     """A parent, or one crossed with another, before it is mutated; with the first one's other number."""
-    mother, number = drawn_parent(candidates, random)
+    mother, number = draw_parent(candidates, random)
     if random.random() < CROSSED:
-        mother = crossed(mother, drawn_parent(candidates, random)[0], random)
+        mother = cross(mother, draw_parent(candidates, random)[0], random)
     return mother, number
 
 

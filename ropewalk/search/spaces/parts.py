@@ -13,8 +13,8 @@ from ropewalk.search.spaces.signature import (
     Space,
     Values,
     overshoot,
-    scheduled,
-    stretched,
+    schedule_with_temperature,
+    stretched_factor,
     temperature,
     yarn_temperature,
 )
@@ -41,5 +41,5 @@ class Parts(Space):
 
     def extension(self, goal: Goal, values: Values) -> Extension:
         low = values["low_turns"]
-        parts = ByParts(factor=stretched(goal, values), low_turns=low, high_turns=low * values["span"])
-        return scheduled(parts, values["temperature"])
+        parts = ByParts(factor=stretched_factor(goal, values), low_turns=low, high_turns=low * values["span"])
+        return schedule_with_temperature(parts, values["temperature"])

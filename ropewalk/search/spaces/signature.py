@@ -23,7 +23,7 @@ Values = dict[str, Any]
 Parent = TypeVar("Parent")
 
 STARTUP = 6  # random draws before the estimator is used
-DIGITS = 4  # significant digits: more would distinguish what is practically equal
+KNOB_DIGITS = 4  # significant digits: more would distinguish what is practically equal
 
 
 class Space(ABC):
@@ -81,15 +81,15 @@ def tidy(value: Any, knob: BaseDistribution) -> Any:
     """A number rounded to a few digits, within its bounds."""
     if not isinstance(knob, FloatDistribution):
         return value
-    return min(max(float(f"{value:.{DIGITS}g}"), knob.low), knob.high)
+    return min(max(float(f"{value:.{KNOB_DIGITS}g}"), knob.low), knob.high)
 
 
-def drawn_parent(parents: Sequence[Parent], random: Random) -> Parent:
+def draw_parent(parents: Sequence[Parent], random: Random) -> Parent:
     """A random one of parents in order, the best first; better ones are more likely."""
     return parents[min(random.randrange(len(parents)), random.randrange(len(parents)))]
 
 
-def unknown(knob: BaseDistribution) -> DoesNotFit:
+def unknown_knob(knob: BaseDistribution) -> DoesNotFit:
     """The error about a knob of no kind that is known."""
     return DoesNotFit("knob", "a number, a whole number or a choice", type(knob).__name__)
 
@@ -109,12 +109,12 @@ def yarn_temperature(goal: Goal) -> float:
     return (0.1 * math.log(goal.factor) + 1) ** 2
 
 
-def stretched(goal: Goal, values: Values) -> float:
+def stretched_factor(goal: Goal, values: Values) -> float:
     """The factor with its overshoot."""
     return max(1.0, goal.factor * float(values["overshoot"]))
 
 
-def scheduled(frequencies: Frequencies, value: float) -> Extension:
+def schedule_with_temperature(frequencies: Frequencies, value: float) -> Extension:
     """A schedule with a temperature."""
     scales: tuple[Scale, ...] = () if value == 1 else (Temperature(value=value, over="rotating"),)
     return Extension(frequencies=frequencies, scales=scales)

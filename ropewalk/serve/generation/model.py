@@ -31,14 +31,14 @@ from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.hf.attach.extend import planned
+from ropewalk.hf.attach.extend import plan_extension
 from ropewalk.hf.attach.handle import ATTENTION, handle_of
 from ropewalk.hf.attach.modes import Modes, attending_configs
 from ropewalk.hf.probe.attention_arguments import OWN_MASK
 from ropewalk.hf.probe.probe import attention_named, device_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.hooks import identity_rotation
-from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, before_rotation
+from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, prepare_for_rotation
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach.signature import furthest
 from ropewalk.serve.generation.packed_linear import packed_linears
@@ -85,7 +85,7 @@ def served_extensions(
         handle.remove()
     for name, line in {BARE: Extension(), **lines}.items():
         if name not in served:
-            plan = planned(host, line, target_len=None if name == BARE else target_len)
+            plan = plan_extension(host, line, target_len=None if name == BARE else target_len)
             if name == BARE:
                 Modes(host, plan.base).require(ATTENTION)
             served[name] = ServedExtension(plan.extension, plan.layers)
@@ -225,7 +225,7 @@ def attention(
     for group in groups:
         layer, pages = group.served.layers[depth], group.pages[depth]
         q, k, v = (x[:, :, group.tokens] for x in (q_bhid, k_bgjd, v_bgjd))
-        q, k = before_rotation(q, k, layer)
+        q, k = prepare_for_rotation(q, k, layer)
         if (listener := LISTENER.get()) is not None:
             listener(layer, q, k, None)
         inputs = (_flat(x, pages.shape[-1]) for x in (q, k, v))

@@ -18,7 +18,7 @@ from ropewalk.train.data.tokens import Numbers, TokenizedCorpus
 SHARES_ATOL = 1e-6  # of shares to 1
 
 
-def drawn(shares: Sequence[float], count: int, seed: int) -> Numbers:
+def draw_parts(shares: Sequence[float], count: int, seed: int) -> Numbers:
     """The part of each row, at random by the shares: row i depends on the seed and on i alone."""
     kinds: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
     return kinds
@@ -33,7 +33,7 @@ class Mixture(Dataset[Row]):
             raise InvalidValue("shares", "all at least 0, with a sum of 1", shares)
         self._parts = [rows for _, rows in parts]
         _require_alike(self._parts)
-        self._kinds = drawn(np.divide(shares, sum(shares)).tolist(), count, seed)
+        self._kinds = draw_parts(np.divide(shares, sum(shares)).tolist(), count, seed)
         self._ordinals = np.zeros(count, dtype=np.int64)
         for kind, rows in enumerate(self._parts):
             of_kind = self._kinds == kind
@@ -48,7 +48,7 @@ class Mixture(Dataset[Row]):
         return row
 
 
-def by_length(
+def mix_by_length(
     corpus: TokenizedCorpus,
     tokenizer: PreTrainedTokenizerBase,
     *,
@@ -74,7 +74,7 @@ def by_length(
     return Mixture(parts, count=count, seed=seed)
 
 
-def of_two_lengths(
+def mix_two_lengths(
     corpus: TokenizedCorpus,
     tokenizer: PreTrainedTokenizerBase,
     *,

@@ -21,7 +21,7 @@ from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.runtime.forward_pass import DOCUMENTS
 from ropewalk.hf.runtime.layer import NAME
 from ropewalk.methods.positions import Positions, Sequential
-from ropewalk.train.data.packs import Row, collated
+from ropewalk.train.data.packs import Row, collate_items
 
 
 class NumberedRows(Dataset[Row]):
@@ -59,7 +59,7 @@ def texts_of(positions: Tensor) -> Tensor:
     return (positions == 0).long().cumsum(-1)
 
 
-def numbered_for(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Row]:
+def number_rows(model: nn.Module, rows: Dataset[Row], *, seed: int) -> Dataset[Row]:
     """The rows, numbered by the positions of the model's extension, if it has any."""
     handle = handle_of(model)
     positions = handle.extension.positions if handle is not None else None
@@ -73,7 +73,7 @@ class Collator:
         self._config: Any = host_of(model).config.get_text_config()
 
     def __call__(self, items: list[Any]) -> Row:
-        batch = collated(items)
+        batch = collate_items(items)
         if DOCUMENTS not in batch or self._config._attn_implementation == NAME:
             return batch
         documents = batch.pop(DOCUMENTS)

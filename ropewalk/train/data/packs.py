@@ -19,10 +19,10 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
-from ropewalk.train.data.puzzles import KINDS, PuzzleMaker, packed
+from ropewalk.train.data.puzzles import KINDS, PuzzleMaker, pack
 from ropewalk.train.data.tokens import Numbers, TokenizedCorpus
 
-SHORTEST = 2  # tokens of a row
+SHORTEST_ROW = 2  # tokens of a row
 IGNORED = -100  # a label without loss
 NO_SHARES: Mapping[str, float] = {}
 Row = dict[str, Tensor]
@@ -43,8 +43,8 @@ class PackedRows(Dataset[Row]):
         marker: int | None = None,
     ) -> None:
         _require_shares(puzzles)
-        if length < SHORTEST:
-            raise InvalidValue("length", f"at least {SHORTEST}, since the first token of a row has no loss", length)
+        if length < SHORTEST_ROW:
+            raise InvalidValue("length", f"at least {SHORTEST_ROW}, since the first token of a row has no loss", length)
         self._whole = int(corpus.lengths.sum())
         if self._whole < length:
             rule = f"at least one row of {length} tokens"
@@ -64,11 +64,11 @@ class PackedRows(Dataset[Row]):
     def __getitem__(self, index: int) -> Row:
         kind = self._names[self._kinds[index]]
         texts = self._puzzles(kind, index) if kind else self._documents(int(self._ordinals[index]))
-        return row_of(texts if self._marker is None else [_marked(text, (self._marker,)) for text in texts])
+        return row_of(texts if self._marker is None else [_mark(text, (self._marker,)) for text in texts])
 
     def _puzzles(self, kind: str, index: int) -> list[Numbers]:
-        puzzles = packed(self._maker, kind, Random(f"{self._seed}/{index}"), self._length)
-        return [_marked(np.asarray(tokens, dtype=np.int64), self._begin) for tokens in puzzles]
+        puzzles = pack(self._maker, kind, Random(f"{self._seed}/{index}"), self._length)
+        return [_mark(np.asarray(tokens, dtype=np.int64), self._begin) for tokens in puzzles]
 
     def _documents(self, ordinal: int) -> list[Numbers]:
         """The texts of one row of the endless stream: all documents, shuffled again in every epoch."""
@@ -100,7 +100,7 @@ class PackedRows(Dataset[Row]):
         return tokens
 
 
-def _marked(text: Numbers, markers: Sequence[int]) -> Numbers:
+def _mark(text: Numbers, markers: Sequence[int]) -> Numbers:
     """Markers in place of the first tokens: the very first has no loss."""
     marked: Numbers = text.copy()
     marked[: len(markers)] = markers[: len(text)]
@@ -132,6 +132,6 @@ def _require_shares(puzzles: Mapping[str, float]) -> None:
         raise InvalidValue("puzzles", "shares of at least 0 with a sum of at most 1", dict(puzzles))
 
 
-def collated(items: list[Any]) -> Row:
+def collate_items(items: list[Any]) -> Row:
     """Items as one batch; an item is a row, or several rows of one length."""
     return {name: torch.cat([item[name].view(-1, item[name].shape[-1]) for item in items]) for name in items[0]}

@@ -17,7 +17,7 @@ from ropewalk.methods.record import NOT_NEGATIVE, Checked
 Encode = Callable[[str], list[int]]
 Filler = Callable[[Random, int], list[int]]
 
-SHORTEST = 64  # tokens of a puzzle
+SHORTEST_PUZZLE = 64  # tokens of a puzzle
 GRASS = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 INTRODUCTION = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize it. "
@@ -78,7 +78,7 @@ def passkey(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
     hidden, asked = random.choice(WORDINGS)
     blanks = {"key": number(random, random.randint(4, 7)), "name": name(random)}
     fact, question = maker.encode(hidden.format(**blanks)), maker.encode(asked.format(**blanks))
-    opening = maker.encode(INTRODUCTION) if length >= 2 * SHORTEST and random.random() < 0.5 else []
+    opening = maker.encode(INTRODUCTION) if length >= 2 * SHORTEST_PUZZLE and random.random() < 0.5 else []
     room = max(0, length - len(opening) - len(fact) - len(question))
     filler, cut = _filler(maker, random, room), round(room * random.betavariate(0.5, 0.5))  # more often near an end
     return [*opening, *filler[:cut], *fact, *filler[cut:], *question][:length]
@@ -124,14 +124,14 @@ def _filler(maker: PuzzleMaker, random: Random, length: int) -> list[int]:
 KINDS = {"passkey": passkey, "named_values": named_values, "repeats": repeats, "recall": recall}
 
 
-def packed(maker: PuzzleMaker, kind: str, random: Random, length: int) -> list[list[int]]:
+def pack(maker: PuzzleMaker, kind: str, random: Random, length: int) -> list[list[int]]:
     """Puzzles of one kind and of varied lengths that fill `length` tokens together."""
     if kind not in KINDS:
         raise InvalidValue("puzzle", f"one of {', '.join(KINDS)}", kind)
     puzzles: list[list[int]] = []
     left = length
     while left > 0:
-        size = left if left < 2 * SHORTEST else _size(random, left)
+        size = left if left < 2 * SHORTEST_PUZZLE else _size(random, left)
         puzzles.append(KINDS[kind](maker, random, size))
         left -= len(puzzles[-1])
     return puzzles
@@ -141,5 +141,5 @@ def _size(random: Random, most: int) -> int:
     """Log-uniform from the shortest to the longest; one in three is the longest."""
     if random.random() < 1 / 3:
         return most
-    size = round(SHORTEST * (most / SHORTEST) ** random.random())
-    return most if most - size < SHORTEST else size
+    size = round(SHORTEST_PUZZLE * (most / SHORTEST_PUZZLE) ** random.random())
+    return most if most - size < SHORTEST_PUZZLE else size

@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.errors import Unreadable
 from ropewalk.files import read_json, read_text, why
-from ropewalk.folders import refusing_full, write_whole
+from ropewalk.folders import refuse_full_disk, write_whole
 from ropewalk.hf import stream
-from ropewalk.hf.checkpoint.chat_template import as_chat
+from ropewalk.hf.checkpoint.chat_template import chat_prompt
 from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.methods.spec import Json
 from ropewalk.texts.corpora import Document
@@ -49,7 +49,7 @@ def asker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
 
     def ask(prompt: str) -> str:
         special = not tokenizer.chat_template  # which writes the special tokens itself
-        asked = tokenizer.encode(prompt if special else as_chat(tokenizer, prompt), add_special_tokens=special)
+        asked = tokenizer.encode(prompt if special else chat_prompt(tokenizer, prompt), add_special_tokens=special)
         ids = torch.tensor([asked], device=model.device)
         answer: list[int] = []
         for token in stream(model, ids, max_new_tokens=ANSWER):
@@ -75,7 +75,7 @@ def pairs_of(
 
 
 def _append(file: Path, line: Json) -> None:
-    with refusing_full(file, "make room and start again; it resumes from this file"), file.open("a") as lines:
+    with refuse_full_disk(file, "make room and start again; it resumes from this file"), file.open("a") as lines:
         lines.write(json.dumps(line) + "\n")
 
 
@@ -111,10 +111,10 @@ def _make(document: Document, tokenizer: PreTrainedTokenizerBase, ask: Ask, pass
     question = ask(QUESTION.format(passage=text))
     answer = ask(REPLY.format(passage=text, question=question))
     pair = QuestionAnswer(document.name, begin, question, answer)
-    return [pair] if _verified(pair, text, ask) else []
+    return [pair] if _is_verified(pair, text, ask) else []
 
 
-def _verified(pair: QuestionAnswer, text: str, ask: Ask) -> bool:
+def _is_verified(pair: QuestionAnswer, text: str, ask: Ask) -> bool:
     """Whether the model confirms a pair, and needs the passage for it."""
     if not pair.question.endswith("?") or not pair.answer:
         return False

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
-from ropewalk.folders import refusing_full
+from ropewalk.folders import refuse_full_disk
 from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
 from ropewalk.hf.checkpoint.token_ids import token_ids
 from ropewalk.texts.corpora import Split, documents
@@ -49,7 +49,7 @@ class TokenizedCorpus:
         return TokenizedCorpus(self._rows.with_format(None).select(np.flatnonzero(inside)))
 
 
-def tokenised(
+def tokenise(
     source: str, split: Split, tokenizer: PreTrainedTokenizerBase, folder: Path, *, most: int | None = None
 ) -> TokenizedCorpus:
     """The documents of a split, tokenised once: the same corpus is read from `folder` the next time."""
@@ -57,7 +57,7 @@ def tokenised(
     parts = (source, split, most, sorted(tokenizer.get_vocab().items()), *([begin] if begin else []))
     mark = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     arguments = {"source": source, "split": split, "tokenizer": tokenizer, "most": most}
-    with _errors_named(folder):
+    with _name_errors(folder):
         rows = Dataset.from_generator(
             _rows,
             gen_kwargs=arguments,
@@ -69,10 +69,10 @@ def tokenised(
 
 
 @contextmanager
-def _errors_named(folder: Path) -> Iterator[None]:
+def _name_errors(folder: Path) -> Iterator[None]:
     """Report what goes wrong while a corpus is tokenised or read as our errors."""
     try:
-        with refusing_full(folder, "make room and start again"):
+        with refuse_full_disk(folder, "make room and start again"):
             yield
     except DatasetGenerationError as wrapped:
         if isinstance(wrapped.__cause__, RopewalkError):
@@ -90,11 +90,11 @@ def _rows(source: str, split: Split, tokenizer: Any, most: int | None) -> Iterat
     characters = 0
     for document in documents(source, split, most=most):
         if waiting and (len(waiting) == BATCH or characters + len(document.text) > CHARACTERS):
-            yield from _encoded(waiting, tokenizer)
+            yield from _encode(waiting, tokenizer)
             waiting, characters = [], 0
         waiting.append(document.text)
         characters += len(document.text)
-    yield from _encoded(waiting, tokenizer)
+    yield from _encode(waiting, tokenizer)
 
 
 def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -106,7 +106,7 @@ def end_token(tokenizer: PreTrainedTokenizerBase) -> int:
     return end
 
 
-def _encoded(texts: list[str], tokenizer: Any) -> Iterator[dict[str, Any]]:
+def _encode(texts: list[str], tokenizer: Any) -> Iterator[dict[str, Any]]:
     if not texts:
         return
     begin, end = begin_tokens(tokenizer), end_token(tokenizer)

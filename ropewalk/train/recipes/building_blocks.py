@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 from ropewalk.errors import InvalidValue
-from ropewalk.folders import appearing, write_whole
+from ropewalk.folders import make_folder, write_whole
 from ropewalk.hf import load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
@@ -25,7 +25,7 @@ from ropewalk.models import path_of
 from ropewalk.train.data.packs import PackedRows, Row
 from ropewalk.train.data.passages import Passages
 from ropewalk.train.data.puzzles import PuzzleShares
-from ropewalk.train.data.tokens import end_token, tokenised
+from ropewalk.train.data.tokens import end_token, tokenise
 from ropewalk.train.stopping import recording_signals
 from ropewalk.train.train import TrainingPlan, train
 
@@ -73,7 +73,7 @@ def training_rows(
 
     Where marked, every text of a row begins with the tokenizer's end token.
     """
-    texts = tokenised(corpus, "train", tokenizer, folder / "corpus", most=characters)
+    texts = tokenise(corpus, "train", tokenizer, folder / "corpus", most=characters)
     texts = texts if packed else Passages(texts, length)
     marker = end_token(tokenizer) if marked else None
     return PackedRows(
@@ -101,7 +101,7 @@ def train_and_save(
     target_len: int | None = None,
 ) -> PreTrainedModel:
     """Train a model, or LoRA adapters of rank `lora` that are merged at the end, and save it."""
-    wrapped: Any = _with_adapters(model, lora, plan.seed) if lora else model
+    wrapped: Any = _add_adapters(model, lora, plan.seed) if lora else model
     with recording_signals():  # until the model is whole
         trainer = train_logged(wrapped, rows, plan, folder)
         if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
@@ -111,7 +111,7 @@ def train_and_save(
     return model
 
 
-def _with_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
+def _add_adapters(model: PreTrainedModel, rank: int, seed: int) -> Any:
     from peft import LoraConfig, get_peft_model
 
     with torch.random.fork_rng():
@@ -138,6 +138,6 @@ def keep(
         save(model, folder, target_len=target_len, tokenizer=tokenizer)
         return
     require_own_files(*sources_of(model, tokenizer))
-    with appearing(folder, FAILURES) as place:
+    with make_folder(folder, FAILURES) as place:
         model.save_pretrained(place)
         save_tokenizer(tokenizer, place)

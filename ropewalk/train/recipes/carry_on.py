@@ -14,10 +14,10 @@ from ropewalk.hf import extend
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE
-from ropewalk.train.data.mixture import Mixture, of_two_lengths
+from ropewalk.train.data.mixture import Mixture, mix_two_lengths
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
-from ropewalk.train.data.tokens import tokenised
+from ropewalk.train.data.tokens import tokenise
 from ropewalk.train.recipes.building_blocks import GENTLE, checkpoint, rows_of, train_and_save, training_rows
 from ropewalk.train.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
 from ropewalk.train.recipes.same_logits import changes_nothing
@@ -81,8 +81,8 @@ def _rows(
             length=settings.length,
             puzzles=settings.puzzles,
         )
-    return of_two_lengths(
-        tokenised(settings.corpus, "train", tokenizer, folder / "corpus", most=settings.characters),
+    return mix_two_lengths(
+        tokenise(settings.corpus, "train", tokenizer, folder / "corpus", most=settings.characters),
         tokenizer,
         short=short,
         share=settings.short_rows,

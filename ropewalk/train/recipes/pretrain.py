@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import parse
-from ropewalk.folders import replacing
+from ropewalk.folders import replace_files
 from ropewalk.hf import convert, extend
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
@@ -31,7 +31,7 @@ from ropewalk.train.data.vocabulary import train_tokenizer
 from ropewalk.train.recipes.building_blocks import keep, train_logged, training_rows
 from ropewalk.train.recipes.recipe import Characters, Corpus, Packed, RecipeSettings
 from ropewalk.train.recipes.same_logits import changes_nothing
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.stopping import recording_signals
 
 SHAPE = ModelShape()
@@ -78,7 +78,7 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
     )
     model = new_model(shape, extension, end=tokenizer.eos_token_id, seed=plan.seed)
     with recording_signals():  # until the model is whole
-        trainer = train_logged(model, _numbered(rows, extension, plan.seed), plan, folder)
+        trainer = train_logged(model, _number_rows(rows, extension, plan.seed), plan, folder)
         if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
             run_under(model, attention_of(extension))
             keep(model, tokenizer, folder / "model")
@@ -98,7 +98,7 @@ def require_another_training(shape: ModelShape, line: str, extension: Extension)
     """Refuse an extension under which a model is trained as under none."""
     if extension in (Extension(), Extension(frequencies=RoPE())) or {"surgery", "positions"} & set(extension.specs):
         return
-    if changes_nothing(fresh(shape), without_rerope(attention_of(extension)), shape.trained_len):
+    if changes_nothing(new_small_model(shape), without_rerope(attention_of(extension)), shape.trained_len):
         sentence = f"{line} changes nothing in a model of {shape.layers} layers and texts of {shape.trained_len} tokens"
         raise DoesNotFit.because("extension", sentence, remedy="train it without, then extend it")
 
@@ -106,7 +106,7 @@ def require_another_training(shape: ModelShape, line: str, extension: Extension)
 def new_model(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 0) -> PreTrainedModel:
     """A model with random weights, ready to be trained under an extension."""
     limit = getattr(extension.positions, "limit", None) or getattr(extension.positions, "target_len", None)
-    model = fresh(shape, end=end, seed=seed, numbers=limit)
+    model = new_small_model(shape, end=end, seed=seed, numbers=limit)
     for operation in extension.surgery:
         model = convert(model, operation)
         if isinstance(operation, QKBias):
@@ -150,7 +150,7 @@ def _hold_other_biases(model: PreTrainedModel, operation: QKBias) -> None:
             parameter.requires_grad_(False)
 
 
-def _numbered(rows: PackedRows, extension: Extension, seed: int) -> Any:
+def _number_rows(rows: PackedRows, extension: Extension, seed: int) -> Any:
     return rows if extension.positions is None else NumberedRows(rows, extension.positions, seed=seed)
 
 
@@ -159,7 +159,7 @@ def vocabulary_in(folder: Path, corpus: str, size: int) -> PreTrainedTokenizerBa
     stored = folder / "tokenizer"
     if not (stored / "tokenizer.json").is_file():
         texts = (document.text for document in documents(corpus, "train", most=VOCABULARY_TEXT))
-        with replacing(stored) as place:
+        with replace_files(stored) as place:
             save_tokenizer(train_tokenizer(texts, size=size), place)
     tokenizer: PreTrainedTokenizerBase = fetch_tokenizer(stored)
     return tokenizer

@@ -25,7 +25,7 @@ from ropewalk.methods.record import (
     ParameterRow,
     parameter_rows,
     parameters,
-    written as as_text,
+    value_text as as_text,
 )
 from ropewalk.train.data.puzzles import PuzzleShares
 from ropewalk.train.train import LONGER, PLAN, TrainingPlan
@@ -140,7 +140,7 @@ class Recipe(NamedTuple):
 
     def _value(self, parameter: Parameter, texts: Mapping[str, str], defaults: Mapping[str, Any]) -> Any:
         if parameter.name in texts:
-            return _parsed(parameter, texts[parameter.name])
+            return _parse(parameter, texts[parameter.name])
         default = defaults.get(parameter.name, parameter.default)
         if default is dataclasses.MISSING:
             remedy = f"pass --set {parameter.name}=... ({parameter.meaning})"
@@ -148,5 +148,5 @@ class Recipe(NamedTuple):
         return default
 
 
-def _parsed(parameter: Parameter, text: str) -> Any:
+def _parse(parameter: Parameter, text: str) -> Any:
     return text if parameter.kind.startswith(("text", "'")) else value(text)

@@ -14,7 +14,7 @@ from ropewalk.errors import Conflict, InvalidValue, RopewalkError
 from ropewalk.folders import write_whole
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.train.checkpoints import changed_settings, steps_done
-from ropewalk.train.processes import alone_in, together
+from ropewalk.train.processes import alone_in, wait_for_all
 from ropewalk.train.recipes.recipe import Recipe
 
 RECIPE = "recipe.json"
@@ -30,12 +30,12 @@ def run(recipe: Recipe, out: str | Path, texts: Mapping[str, str], options: Load
     fixed = {name: value for name, value in settings.written().items() if name not in settings.changeable}
     if not settings.plan.progress:
         _hide_bars()
-    with alone_in(folder), _undone_if_refused(folder, settings.costly):
+    with alone_in(folder), _undo_if_refused(folder, settings.costly):
         _require_same(folder, {"recipe": recipe.name, **fixed}, recipe.defaults())
         result = recipe.run(out, settings, **how)
     if isinstance(result, Path):
         return None if result == folder else result
-    together()  # the main process writes the last checkpoint
+    wait_for_all()  # the main process writes the last checkpoint
     return folder / "model" if steps_done(out) >= settings.plan.steps else None
 
 
@@ -52,7 +52,7 @@ def _options_for(recipe: Recipe, options: LoadOptions) -> dict[str, LoadOptions]
 
 
 @contextmanager
-def _undone_if_refused(out: Path, costly: Sequence[str]) -> Iterator[None]:
+def _undo_if_refused(out: Path, costly: Sequence[str]) -> Iterator[None]:
     """A run that is refused before its training begins leaves the folder unchanged: its settings may change."""
     before = set(out.iterdir()) if out.is_dir() else None
     try:

@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName, Unreadable
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.measure.metrics.intervals import crossed, share
+from ropewalk.measure.metrics.intervals import crossed_mean, share
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.train.recipes.running import run as run_recipe
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan
 
 from studies.__main__ import study
@@ -32,7 +32,7 @@ PLAN = TrainingPlan(steps=5, rows=1, progress=False)
 
 @pytest.fixture
 def run(tmp_path):
-    fresh(SHAPE).save_pretrained(tmp_path / "base")
+    new_small_model(SHAPE).save_pretrained(tmp_path / "base")
     tokenizer().save_pretrained(tmp_path / "base")
     corpus = folder_of(tmp_path / "texts", count=240, words=300)
 
@@ -185,7 +185,7 @@ def test_measurements_of_another_model_are_not_mixed(run, tmp_path):
     """A folder of the same name may hold other weights by now."""
     run("none")
     assert all("versions" in one["made"] for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["models"])
-    model = fresh(SHAPE)
+    model = new_small_model(SHAPE)
     with torch.no_grad():
         model.lm_head.weight.mul_(1.001)
     model.save_pretrained(tmp_path / "base")
@@ -377,8 +377,8 @@ def test_texts_of_a_project_are_drawn_together():
         for projects in (["a", "a", "b"], ["a", "b", "c"], [])
     ]
     table = [[2.0 + 0.001 * (text + seed) for text in range(3)] for seed in range(3)]
-    assert found[0] == crossed(table, groups=["a", "a", "b"])
-    assert found[1] == found[2] == crossed(table)
+    assert found[0] == crossed_mean(table, groups=["a", "a", "b"])
+    assert found[1] == found[2] == crossed_mean(table)
     assert found[0].low < found[1].low
 
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName
-from ropewalk.measure.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed_mean
 from ropewalk.train.recipes.pretrain import extension_for
 from ropewalk.train.small_models import ModelShape
 from ropewalk.train.train import TrainingPlan
@@ -164,7 +164,7 @@ def test_texts_of_a_project_are_drawn_together():
     made = models(rope=[0.4, 0.6])
     term = [AccuracyTerm(1, "rope", 8)]
     together = ZooFigures(made, ["a", "a", "b"]).sum(term)
-    assert together == pytest.approx(crossed([[0.39, 0.40, 0.41], [0.59, 0.60, 0.61]], groups=["a", "a", "b"]))
+    assert together == pytest.approx(crossed_mean([[0.39, 0.40, 0.41], [0.59, 0.60, 0.61]], groups=["a", "a", "b"]))
     assert together.low < ZooFigures(made).sum(term).low
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from ropewalk.measure.metrics.intervals import Estimate, crossed
+from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
 from studies.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
 
@@ -81,4 +81,4 @@ class BySeed(Generic[Term, Measured]):
 
     def _crossed(self, of_seeds: Sequence[Sequence[float]], **ends: float) -> Estimate:
         """Over seeds and texts, of which some measurements read only the first ones."""
-        return crossed(of_seeds, groups=self._projects[: len(of_seeds[0])] or None, **ends)
+        return crossed_mean(of_seeds, groups=self._projects[: len(of_seeds[0])] or None, **ends)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.measure.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed_mean
 
 from studies.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
 
@@ -48,8 +48,8 @@ def reach_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] 
     if len(shares) < 2:
         return [JudgedClaim(claim=CLAIM, word=ONE_SEED if shares else NOT_MEASURED, unit=PERCENT)]
     groups = projects[:TEXTS] or None
-    curve = [(seed, crossed([of_texts], groups=groups)) for seed, of_texts in sorted(shares.items())]
-    return [judge(CLAIM, [crossed(list(shares.values()), groups=groups)], PERCENT, AXES, {"window": curve})]
+    curve = [(seed, crossed_mean([of_texts], groups=groups)) for seed, of_texts in sorted(shares.items())]
+    return [judge(CLAIM, [crossed_mean(list(shares.values()), groups=groups)], PERCENT, AXES, {"window": curve})]
 
 
 def _shares(reach: Mapping[str, Any]) -> list[float]:

@@ -6,7 +6,7 @@ import torch
 from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.attention.backends import diagonal_gradients
-from ropewalk.attention.backends.bias_diagonals import ROWS, DiagonalRows, _blocks, _distances, diagonal
+from ropewalk.attention.backends.bias_diagonals import ROWS_PER_BLOCK, DiagonalRows, _blocks, _distances, diagonal
 from ropewalk.attention.backends.bias_pruning import HeadBand
 from ropewalk.attention.layout.segments import Segment, segments_of
 from ropewalk.methods.frequencies import Table
@@ -75,7 +75,7 @@ def test_the_masks_of_the_blocks_are_the_definition(text, queries, keys, width):
         expected = torch.stack([distance * 1.0 - furthest, -distance * 2.0]).masked_fill(hidden, -torch.inf)
         assert torch.equal(block.mask[0], expected)
         assert (~hidden).any(1).all()
-        assert block.mask.untyped_storage().nbytes() < 4 * 2 * (keys + ROWS + 2)
+        assert block.mask.untyped_storage().nbytes() < 4 * 2 * (keys + ROWS_PER_BLOCK + 2)
 
 
 def both_ways(text, facts, shapes, dtype=torch.float64):
@@ -139,7 +139,7 @@ def test_the_backward_pass_is_linear_in_memory_too(monkeypatch):
     answer.sum().backward()
     assert max(saved) <= 2 * 3000 * 8
     assert made
-    assert max(logit.numel() for logit in made) <= diagonal_gradients.LOGITS
+    assert max(logit.numel() for logit in made) <= diagonal_gradients.LOGITS_PER_BLOCK
 
 
 def test_autocast_around_the_backward_pass_changes_nothing():

@@ -8,7 +8,14 @@ import torch
 from ropewalk import Facts, parse
 from ropewalk.attention import attend
 from ropewalk.attention.backends import bias_diagonals, bias_pruning
-from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE, NORM_TOKENS, HeadBand, _of_row, _worthwhile, head_bands
+from ropewalk.attention.backends.bias_pruning import (
+    NEGLIGIBLE,
+    NORM_TOKENS,
+    HeadBand,
+    _bands_of_row,
+    _worthwhile,
+    head_bands,
+)
 from ropewalk.equation import reference_weights
 
 from attention.problems import CLOSE, assert_equal
@@ -177,7 +184,8 @@ def test_heads_of_one_width_go_together_as_their_key_heads_allow():
 
     def parts(widths, groups):
         return [
-            (b.heads.start, b.heads.stop, b.groups.start, b.groups.stop, b.width) for b in _of_row(row, widths, groups)
+            (b.heads.start, b.heads.stop, b.groups.start, b.groups.stop, b.width)
+            for b in _bands_of_row(row, widths, groups)
         ]
 
     assert parts([5, 5, 5, 5], 4) == [(0, 4, 0, 4, 5)]

@@ -10,7 +10,14 @@ from ropewalk.attention.torch_kernels.fused import PartialAttention
 
 
 @pytest.mark.parametrize(
-    "keys", [1, 7, diagonal_gradients.KEYS, diagonal_gradients.KEYS + 1, 2 * diagonal_gradients.KEYS + 30]
+    "keys",
+    [
+        1,
+        7,
+        diagonal_gradients.KEYS_PER_BLOCK,
+        diagonal_gradients.KEYS_PER_BLOCK + 1,
+        2 * diagonal_gradients.KEYS_PER_BLOCK + 30,
+    ],
 )
 @pytest.mark.parametrize("rows", [1, 5, 256])
 def test_gradients_and_sums_along_diagonals(rows, keys):

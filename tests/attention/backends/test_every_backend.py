@@ -49,7 +49,7 @@ def backend(request, monkeypatch):
     monkeypatch.setattr(dispatch, "choose", lambda problem: Choice(_supporting(chosen, problem), "chosen by a test"))
     if not CUDA and chosen is flex.FLEX:
         monkeypatch.setattr(flex, "flex_attention", defined)
-        monkeypatch.setattr(flex, "compiled", lambda: flex.call)
+        monkeypatch.setattr(flex, "compile_call", lambda: flex.call)
     return chosen
 
 

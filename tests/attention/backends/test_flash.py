@@ -31,11 +31,11 @@ def test_short_rows_share_calls_and_stay_apart(monkeypatch, text, tokens, calls)
         answers.append([answer.double(), *(x.grad.double() for x in leaves)])
     for ours, right in zip(*answers, strict=True):
         torch.testing.assert_close(ours, right, rtol=0, atol=2e-5)
-    assert len(flash._at_once(5, given[1:2])) == calls
+    assert len(flash._rows_of_one_call(5, given[1:2])) == calls
 
 
 def test_a_row_of_many_keys_is_computed_alone():
     """However few its queries are: its keys would be copied."""
     _, keys, _ = vectors(3, 1, 2 * flash.TOKENS_AT_ONCE)
-    assert len(flash._at_once(3, [keys])) == 3
+    assert len(flash._rows_of_one_call(3, [keys])) == 3
     assert flash._row(keys, slice(1, 2)).data_ptr() == keys[1].data_ptr()

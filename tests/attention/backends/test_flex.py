@@ -36,7 +36,7 @@ def by_flex(monkeypatch):
     """Every problem is computed by flex, whose kernel is replaced by its definition."""
     monkeypatch.setattr(dispatch, "choose", lambda problem: Choice(flex.FLEX, "chosen by a test"))
     monkeypatch.setattr(flex, "flex_attention", defined)
-    monkeypatch.setattr(flex, "compiled", lambda: flex.call)
+    monkeypatch.setattr(flex, "compile_call", lambda: flex.call)
 
 
 def text_of(extension, length, facts=FACTS):
@@ -129,7 +129,7 @@ def test_rows_that_see_nothing_give_zeros(by_flex):
 @cache
 def traced():
     """The graph that the compiler gets, with its backward pass, which torch's CPU kernels do not have."""
-    return torch.compile(flex.never_uncompiled, backend="aot_eager", dynamic=True, fullgraph=True)
+    return torch.compile(flex.require_compiling, backend="aot_eager", dynamic=True, fullgraph=True)
 
 
 @pytest.mark.nightly
@@ -138,7 +138,7 @@ def test_torchs_own_graph_equals_the_oracle(by_flex, monkeypatch):
     """One segment and two, with and without a bias, learned numbers, half precision."""
     monkeypatch.setattr(flex, "flex_attention", torchs.flex_attention)
     monkeypatch.setattr(torchs, "_validate_device", lambda *arguments: None)
-    monkeypatch.setattr(flex, "compiled", traced)
+    monkeypatch.setattr(flex, "compile_call", traced)
     assert_equal(parse("rerope:window=9"), tensors(63, batch=2))
     assert_learns(parse("biases.t5+rerope:window=9"))
     for softcap in (1.5, 3.0):  # one graph for both
@@ -157,7 +157,7 @@ def test_a_bias_without_a_line_is_refused(by_flex):
 
 def test_nothing_is_ever_computed_uncompiled(monkeypatch):
     """Uncompiled, FlexAttention stores all pairs: a call that torch does not compile is an error."""
-    monkeypatch.setattr(flex, "compiled", lambda: flex.never_uncompiled)
+    monkeypatch.setattr(flex, "compile_call", lambda: flex.require_compiling)
     with pytest.raises(DoesNotFit, match="FlexAttention must be compiled"):
         computed(text_of(Extension(), 63), tensors(63))
 
@@ -166,7 +166,7 @@ def compiling(monkeypatch, **otherwise):
     """torch compiles again, with other settings."""
     original = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function, **named: original(function, **{**named, **otherwise}))
-    monkeypatch.setattr(flex, "compiled", cache(flex.compiled.__wrapped__))
+    monkeypatch.setattr(flex, "compile_call", cache(flex.compile_call.__wrapped__))
 
 
 @pytest.mark.skipif(

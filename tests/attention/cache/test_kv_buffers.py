@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention.cache.kv_buffers import GROWTH, ROOM, FullBuffer, PrefixBuffer, RingBuffer
+from ropewalk.attention.cache.kv_buffers import GROWTH, LEAST_ROOM, FullBuffer, PrefixBuffer, RingBuffer
 
 CUTS = [[1] * 23, [23], [5, 1, 1, 7, 1, 8], [4, 4, 4, 4, 7]]
 
@@ -62,8 +62,8 @@ def test_a_chunk_sees_stored_tokens_and_itself_in_order(buffer, cuts):
 
 
 def test_room_is_filled_before_more_is_made():
-    lanes, count = FullBuffer().extend([], [tokens(ROOM - 1)], 0).lanes, ROOM - 1
-    for more, room in ((1, ROOM), (1, int(ROOM * GROWTH))):
+    lanes, count = FullBuffer().extend([], [tokens(LEAST_ROOM - 1)], 0).lanes, LEAST_ROOM - 1
+    for more, room in ((1, LEAST_ROOM), (1, int(LEAST_ROOM * GROWTH))):
         lanes = FullBuffer().push(lanes, [tokens(more)], count)
         count += more
         assert lanes[0].shape[2] == room

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention.layout.block_lists import BLOCK, block_lists
+from ropewalk.attention.layout.block_lists import FLEX_BLOCK, block_lists
 from ropewalk.methods.reach.signature import always
 
 from examples import REACH
@@ -34,13 +34,13 @@ def assert_lists(start, stop, keys):
     dense = (start[:, None] <= j) & (j < stop[:, None])
     partial, full = expanded(*lists[:2]), expanded(*lists[2:4])
     assert not (partial & full).any()
-    for row in range(0, len(start), BLOCK):
-        for column in range(0, keys, BLOCK):
-            square = dense[row : row + BLOCK, column : column + BLOCK]
-            place = (row // BLOCK, column // BLOCK)
-            assert bool(full[place]) == (square.shape == (BLOCK, BLOCK) and bool(square.all())), place
+    for row in range(0, len(start), FLEX_BLOCK):
+        for column in range(0, keys, FLEX_BLOCK):
+            square = dense[row : row + FLEX_BLOCK, column : column + FLEX_BLOCK]
+            place = (row // FLEX_BLOCK, column // FLEX_BLOCK)
+            assert bool(full[place]) == (square.shape == (FLEX_BLOCK, FLEX_BLOCK) and bool(square.all())), place
             assert partial[place] or full[place] or not square.any(), place
-    blocks = (-(-len(start) // BLOCK), -(-keys // BLOCK))
+    blocks = (-(-len(start) // FLEX_BLOCK), -(-keys // FLEX_BLOCK))
     for met, lists_of_queries in ((partial, lists[4:6]), (full, lists[6:])):
         other = expanded(*lists_of_queries)
         assert torch.equal(other[: blocks[1], : blocks[0]], met[: blocks[0], : blocks[1]].T)

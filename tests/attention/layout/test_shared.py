@@ -5,26 +5,28 @@ import torch
 
 from ropewalk.attention import dispatch
 from ropewalk.attention.cache import session
-from ropewalk.attention.layout.shared import MOST_NUMBERS, SharedLayout, once, sharing
+from ropewalk.attention.layout.shared import MOST_NUMBERS, SharedLayout, compute_once, share_results
 from ropewalk.hf import extended
 
 from hf.models import tiny
 
 
 def made_of(calls, tensors, spec=("spec",), **kwargs):
-    return once("sum", spec, tensors, lambda: calls.append(1) or sum(int(tensor.sum()) for tensor in tensors), **kwargs)
+    return compute_once(
+        "sum", spec, tensors, lambda: calls.append(1) or sum(int(tensor.sum()) for tensor in tensors), **kwargs
+    )
 
 
 def test_the_same_content_is_made_once():
     calls, shared = [], SharedLayout()
-    with sharing(shared):
+    with share_results(shared):
         first, again = (made_of(calls, (torch.arange(4), torch.arange(3))) for _ in range(2))
         assert (first, again, len(calls)) == (9, 9, 1)
         assert made_of(calls, (torch.arange(4), torch.arange(5))) == 16
         assert made_of(calls, (torch.arange(4, dtype=torch.int32), torch.arange(3))) == 9
         assert made_of(calls, (torch.arange(4), torch.arange(3)), spec=("other",)) == 9
     assert len(calls) == 4
-    with sharing(shared):
+    with share_results(shared):
         made_of(calls, (torch.arange(4), torch.arange(3)))
     assert len(calls) == 4
 
@@ -33,7 +35,7 @@ def test_nothing_is_stored_outside_a_pass_or_beyond_the_limit():
     calls = []
     for _ in range(2):
         made_of(calls, (torch.arange(4),))
-    with sharing(SharedLayout()):
+    with share_results(SharedLayout()):
         for _ in range(2):
             made_of(calls, (torch.arange(4),), size=MOST_NUMBERS + 1)
     assert len(calls) == 4

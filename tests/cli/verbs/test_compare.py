@@ -13,7 +13,7 @@ from ropewalk.cli.main import run
 from ropewalk.measure.api import comparing
 from ropewalk.measure.compare import plan, runner
 from ropewalk.measure.compare.store import Store
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
 
@@ -21,7 +21,7 @@ from train.texts import folder_of, tokenizer
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("compare")
-    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
+    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
         path / "model"
     )
     tokenizer().save_pretrained(path / "model")
@@ -109,9 +109,9 @@ def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatc
 
     def on_cluster(address):
         asked.append(address)
-        return runner.here
+        return runner.measure_here
 
-    monkeypatch.setattr("ropewalk.measure.api.comparing.on_cluster", on_cluster)
+    monkeypatch.setattr("ropewalk.measure.api.comparing.measure_on_cluster", on_cluster)
     monkeypatch.setattr("ropewalk.measure.api.comparing.write_report", lambda *_, **__: "nowhere")
     shutil.copy(whole / "cells.sqlite", tmp_path)
     assert compare(place, tmp_path, "--ray", "head:6379") == 0
@@ -201,7 +201,7 @@ def test_errors_are_one_line(place, tmp_path, capsys, given, words):
 def small(tmp_path_factory):
     """A model that is trained on few tokens, so that twenty lines are measured in seconds."""
     path = tmp_path_factory.mktemp("all")
-    fresh(ModelShape(vocabulary=300, width=16, inner=32, layers=1, heads=1, trained_len=32)).save_pretrained(
+    new_small_model(ModelShape(vocabulary=300, width=16, inner=32, layers=1, heads=1, trained_len=32)).save_pretrained(
         path / "model"
     )
     tokenizer().save_pretrained(path / "model")
@@ -320,7 +320,7 @@ def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, c
     assert run(rounds_line(small, tmp_path / "once", *asked)) == 0
     capsys.readouterr()
     monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
-    monkeypatch.setattr(plan, "SOON", 0.0)
+    monkeypatch.setattr(plan, "FIRST_TABLE_SECONDS", 0.0)
     assert run(rounds_line(small, tmp_path / "rounds", *asked)) == 0
     said = capsys.readouterr().err
     assert said.count("minus base [95% CI]") == 3
@@ -333,7 +333,7 @@ def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, c
 
 def test_a_first_table_of_shorter_texts_may_be_all_there_is(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
-    monkeypatch.setattr(plan, "SOON", 0.0)
+    monkeypatch.setattr(plan, "FIRST_TABLE_SECONDS", 0.0)
 
     def stopped(subject, cell, measure=runner.result_of):
         if cell.length == 64:
@@ -395,7 +395,7 @@ sys.exit(status)
 def test_a_default_comparison_at_real_sizes_is_bounded_in_memory(tmp_path):
     """Trained on 32,768 tokens, with 262,144 words: logits of a whole text would need 32 GiB."""
     words = 262_144
-    model = fresh(ModelShape(vocabulary=words, width=16, inner=16, layers=1, heads=1, trained_len=32_768))
+    model = new_small_model(ModelShape(vocabulary=words, width=16, inner=16, layers=1, heads=1, trained_len=32_768))
     model.save_pretrained(tmp_path / "model")
     tokenizer().save_pretrained(tmp_path / "model")
     line = ["compare", str(tmp_path / "model"), "--time", "20s", "--workers", "1", "-o", str(tmp_path / "out")]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
 
@@ -14,7 +14,7 @@ from train.texts import folder_of, tokenizer
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("diagnose")
-    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
+    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
         path / "model"
     )
     tokenizer().save_pretrained(path / "model")

@@ -6,7 +6,7 @@ import pytest
 from cli.eval_task import write_task
 
 from ropewalk.cli.main import run
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import text, tokenizer
 
@@ -14,7 +14,7 @@ from train.texts import text, tokenizer
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("eval")
-    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
+    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
         path / "model"
     )
     tokenizer().save_pretrained(path / "model")

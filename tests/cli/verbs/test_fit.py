@@ -12,7 +12,7 @@ import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.measure.metrics.key_tokens import key_tokens
 from ropewalk.search import fitting, search_loop
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
 
@@ -22,7 +22,7 @@ TRIALS = 15  # two more than what is set by hand
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("fit")
-    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
+    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
         path / "model"
     )
     tokenizer().save_pretrained(path / "model")

@@ -7,7 +7,7 @@ import torch
 
 from ropewalk.cli.main import run
 from ropewalk.cli.verbs import stream as verb
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
 
@@ -15,7 +15,7 @@ from train.texts import folder_of, tokenizer
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     path = tmp_path_factory.mktemp("stream")
-    fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=64)).save_pretrained(
+    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=64)).save_pretrained(
         path / "model"
     )
     tokenizer().save_pretrained(path / "model")

@@ -72,7 +72,7 @@ def test_an_export_is_the_same_and_names_what_it_needs(tmp_path, name, line):
 
 def test_a_vllm_that_is_here_without_the_plugin(folder, monkeypatch):
     monkeypatch.setattr(check_module, "installed_version", lambda engine: "0.32.0")
-    monkeypatch.setattr(check_module, "matches", lambda asked, installed: False)
+    monkeypatch.setattr(check_module, "is_installed", lambda asked, installed: False)
     monkeypatch.setattr(by_plugin, "entry_points", lambda group: [])
     assert "vLLM is installed here without it" in reason(rw.check(folder, engine="vllm"))
     installed = EntryPoint("ropewalk", "ropewalk.engines.vllm.plugin:register", "vllm.general_plugins")

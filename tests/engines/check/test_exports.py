@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as some
 import ropewalk as rw
 from ropewalk import DoesNotFit
 from ropewalk.engines.check.engines import ENGINES
-from ropewalk.engines.export.config_for_engine import stated
+from ropewalk.engines.export.config_for_engine import state_extension
 from ropewalk.engines.export.engines import ENGINES as WRITERS
 from ropewalk.hf.attach.extend import extended
-from ropewalk.hf.attach.modes import attached_all
+from ropewalk.hf.attach.modes import attach_layers
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
 
@@ -149,7 +149,7 @@ def test_other_architectures(name, target):
     for text in ("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "frequencies.by_parts:factor=4,ramp=turns"):
         extension = rw.parse(text, trained_len=facts[0].trained_len, layers=len(layers))
         try:
-            said = stated(model, extension, attached_all(layers, facts, extension), None)
+            said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
             reading = WRITERS[target].read(said)
         except DoesNotFit:
             continue

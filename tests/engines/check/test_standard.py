@@ -8,10 +8,10 @@ from hypothesis import given, settings, strategies as some
 from transformers import AutoConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ropewalk.engines.check.installed import installed_version, matches, own_rotation
+from ropewalk.engines.check.installed import installed_version, is_installed, own_rotation
 from ropewalk.engines.check.reading import read_checkpoint
 from ropewalk.engines.rules.rotation import Asked, NotKnown
-from ropewalk.engines.rules.standard import stated
+from ropewalk.engines.rules.standard import standard_rotation
 from ropewalk.hf.probe.probe import probe
 
 from hf.models import tiny
@@ -58,7 +58,7 @@ def test_every_type_is_what_transformers_computes(part, base, longest, text, sha
     rope = {**copy.deepcopy(part), "rope_theta": base, "partial_rotary_factor": share}
     config = LlamaConfig(head_dim=32, max_position_embeddings=longest, rope_parameters=rope)
     table, temperature = ROPE_INIT_FUNCTIONS[part["rope_type"]](config, None, seq_len=text)
-    ours = stated(read_checkpoint(config).rope, "", text)
+    ours = standard_rotation(read_checkpoint(config).rope, "", text)
     torch.testing.assert_close(table.double(), ours.inv_freq, rtol=SINGLE, atol=0)
     assert ours.temperature == pytest.approx(temperature, rel=1e-6)
 
@@ -72,7 +72,7 @@ def test_released_configs_are_what_their_models_compute(name):
     for layer in probe(model):
         if layer.rotating:
             part = (layer.layer_type or "") if len(rope.parts) > 1 else next(iter(rope.parts))
-            ours = stated(rope, part, 1)
+            ours = standard_rotation(rope, part, 1)
             torch.testing.assert_close(torch.tensor(layer.inv_freq).double(), ours.inv_freq, rtol=2e-5, atol=1e-9)
             assert layer.temperature == pytest.approx(ours.temperature, rel=1e-5)
             if plain is not None:
@@ -91,15 +91,15 @@ def test_the_installed_transformers_is_asked_itself(name):
         if rope.kind(part) == "default":
             assert own is None
             continue
-        ours = stated(rope, part, rope.max_len)
+        ours = standard_rotation(rope, part, rope.max_len)
         torch.testing.assert_close(own.inv_freq, ours.inv_freq, rtol=SINGLE, atol=0)
         assert own.temperature == pytest.approx(ours.temperature, rel=1e-6)
 
 
 def test_which_version_is_installed():
-    assert matches((5, 23), "5.23.0")
-    assert not matches((5, 22), "5.23.0")
-    assert matches((0, 32, 0), "0.32.0+cpu")
+    assert is_installed((5, 23), "5.23.0")
+    assert not is_installed((5, 22), "5.23.0")
+    assert is_installed((0, 32, 0), "0.32.0+cpu")
     assert installed_version("transformers").startswith("5.")
     assert installed_version("sglang") == ""
 
@@ -107,4 +107,4 @@ def test_which_version_is_installed():
 def test_a_type_that_nobody_knows():
     config = LlamaConfig(rope_parameters={"rope_type": "ntk", "rope_theta": 10_000.0, "factor": 2.0})
     with pytest.raises(NotKnown, match="'ntk'"):
-        stated(read_checkpoint(config).rope, "", 10)
+        standard_rotation(read_checkpoint(config).rope, "", 10)

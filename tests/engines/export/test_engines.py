@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as some
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
-from ropewalk.engines.export.config_for_engine import stated
+from ropewalk.engines.export.config_for_engine import state_extension
 from ropewalk.engines.export.engines import ENGINES
-from ropewalk.hf.attach.modes import attached_all
+from ropewalk.hf.attach.modes import attach_layers
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
@@ -61,7 +61,7 @@ def read(text, target, multiple, own="plain"):
     """What is wanted, and the config and the answer that the engine gets; or a refusal."""
     model, layers, facts = MODELS[own]
     extension, length = rw.parse(text, trained_len=TRAINED, layers=1), int(TRAINED * multiple)
-    said = stated(model, extension, attached_all(layers, facts, extension), length)
+    said = state_extension(model, extension, attach_layers(layers, facts, extension), length)
     reading = ENGINES[target].read(said)
     scale = math.prod(constant_scale(extension, facts[0])) * layers[0].temperature ** 2  # the model's own stays
     wanted = static_table(extension, facts[0]), scale
@@ -129,7 +129,7 @@ def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
     layers = probe(model)
     facts = [facts_of(model, layer, 1) for layer in layers]
     extension = rw.parse(text, trained_len=32, layers=1)
-    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
     with pytest.raises(DoesNotFit, match=f"what llama.cpp knows of {name}"):
         ENGINES["llama.cpp"].read(said)
 
@@ -142,7 +142,7 @@ def test_llama_cpp_has_its_own_temperature_and_the_rest_is_folded(name, text):
     layers = probe(model)
     facts = [facts_of(model, layer, 1) for layer in layers]
     extension = rw.parse(text, trained_len=32, layers=1)
-    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
     reading = ENGINES["llama.cpp"].read(said)
     left = said.parameters[0]
     computed = 0.1 * math.log(4) + 1
@@ -159,7 +159,7 @@ def test_llama_cpp_drops_the_schedules_of_some_architectures(name, text):
     layers = probe(model)
     facts = [facts_of(model, layer, 1) for layer in layers]
     extension = rw.parse(text, trained_len=32, layers=1)
-    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
     with pytest.raises(DoesNotFit, match=f"of {name}"):
         ENGINES["llama.cpp"].read(said)
 
@@ -170,7 +170,7 @@ def latent(**own):
     layers = probe(model)
     facts = [facts_of(model, layer, 1) for layer in layers]
     extension = rw.parse("by_parts:factor=4", trained_len=32, layers=1)
-    said = stated(model, extension, attached_all(layers, facts, extension), None)
+    said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
     said.text.rope_parameters |= own
     return said
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.engines.export.export import export
-from ropewalk.engines.export.fold_temperature import folded_weights, require_foldable
+from ropewalk.engines.export.fold_temperature import fold_into_weights, require_foldable
 from ropewalk.hf import extended
 from ropewalk.hf.probe.probe import probe
 
@@ -110,7 +110,7 @@ def test_queries_that_nothing_known_makes_bear_no_temperature():
 
 def test_queries_of_one_matrix_for_all_are_its_first_rows():
     with extended(tiny("phi3", num_hidden_layers=1), "pi:factor=4") as handle:
-        state, before = folded_weights(handle.model, handle.layers, 2.0, whole=True), handle.model.state_dict()
+        state, before = fold_into_weights(handle.model, handle.layers, 2.0, whole=True), handle.model.state_dict()
     key = "model.layers.0.self_attn.qkv_proj.weight"
     torch.testing.assert_close(state[key][:64], 2 * before[key][:64], rtol=0, atol=0)
     torch.testing.assert_close(state[key][64:], before[key][64:], rtol=0, atol=0)
@@ -123,7 +123,7 @@ def test_a_temperature_of_the_rotation_is_folded_into_what_rotates(name):
     model, factor = tiny(name), 1.5
     with extended(model, f"temperature:value={factor},over=rotating") as handle:
         expected = logits(model, IDS)
-        state = folded_weights(handle.model, handle.layers, factor, whole=False)
+        state = fold_into_weights(handle.model, handle.layers, factor, whole=False)
     twin = type(model)(model.config).eval()
     twin.load_state_dict(state)
     torch.testing.assert_close(logits(twin, IDS), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))

@@ -133,7 +133,7 @@ def test_extending_draws_nothing_at_random(llama):
 
 def test_an_exception_in_the_middle_of_extending_leaves_no_trace(llama, monkeypatch):
     before, expected = trace(llama), logits(llama)
-    monkeypatch.setattr("ropewalk.hf.attach.extend.replaced", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("ropewalk.hf.attach.extend.replace_methods", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         extend(llama, "biases.kerple_log+rerope:window=8")
     assert trace(llama) == before

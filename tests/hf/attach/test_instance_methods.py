@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, Dynamic
 
 from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.hf import extend, extended, load
-from ropewalk.hf.attach.instance_methods import ROOM
+from ropewalk.hf.attach.instance_methods import REJECTABLE_TOKENS
 
 from hf.models import tiny
 from hf.traces import logits, trace
@@ -84,16 +84,16 @@ def test_memory_stays_constant_with_help(llama):
             llama.generate(IDS, **{**GIVEN, "max_new_tokens": count}, prompt_lookup_num_tokens=5, past_key_values=cache)
             sizes.add(sum(layer.memory.nbytes for layer in cache.layers))
     # Two layers; keys and values; two heads of 16 numbers of 4 bytes.
-    assert sizes == {2 * 2 * (10 + ROOM + 2) * 2 * 16 * 4}
+    assert sizes == {2 * 2 * (10 + REJECTABLE_TOKENS + 2) * 2 * 16 * 4}
 
 
 def test_room_is_made_for_as_many_as_are_stated(llama):
     many = tiny("llama", num_hidden_layers=1)
-    many.generation_config.num_assistant_tokens = ROOM
+    many.generation_config.num_assistant_tokens = REJECTABLE_TOKENS
     with extended(llama, "window:window=9"), torch.no_grad():
         cache = DynamicCache()
         llama.generate(IDS, **GIVEN, assistant_model=many, past_key_values=cache)
-        assert cache.layers[0].memory.session.spare == 2 * ROOM
+        assert cache.layers[0].memory.session.spare == 2 * REJECTABLE_TOKENS
         plain = DynamicCache()
         llama.generate(IDS, **GIVEN, past_key_values=plain)
         assert plain.layers[0].memory.session.spare == 0

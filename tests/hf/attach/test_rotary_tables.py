@@ -10,7 +10,7 @@ from transformers import DynamicCache, StaticCache
 from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName
 from ropewalk.equation import reference_attention
 from ropewalk.hf import extend, extended, score, stream
-from ropewalk.hf.attach.rotary_tables import FURTHEST
+from ropewalk.hf.attach.rotary_tables import LONGEST_IN_TABLES
 from ropewalk.hf.probe.probe import probe
 from ropewalk.methods.frequencies import Interpolation
 
@@ -163,7 +163,7 @@ def test_a_cap_or_sinks_are_the_models_own(name):
         ("llama", "yarn:factor=4+randomized:limit=256", {}, "positions"),
         ("llama", "hwfa:window=8", {}, "reach"),
         ("mistral", "yarn:factor=4", {"lift_windows": True}, "windows"),
-        ("llama", "abf", {"target_len": FURTHEST + 1}, "float32"),
+        ("llama", "abf", {"target_len": LONGEST_IN_TABLES + 1}, "float32"),
         ("llama", "pi:factor=5000", {}, "float32"),
         ("llama", "pi:factor=4", {"mode": "attention"}, "requested"),
     ],
@@ -329,7 +329,7 @@ def test_how_far_angles_in_float32_carry(llama):
     with extended(llama, "yarn:factor=4"):
         rotary = llama.model.rotary_emb
         errors = []
-        for last in (FURTHEST, 8 * FURTHEST):
+        for last in (LONGEST_IN_TABLES, 8 * LONGEST_IN_TABLES):
             places = torch.arange(last - 4096, last)
             got, _ = rotary(torch.zeros(1), places[None])
             expected = rotary.attention_scaling * (places[:, None] * rotary.inv_freq.double()).cos()

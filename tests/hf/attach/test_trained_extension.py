@@ -6,7 +6,7 @@ import torch
 from ropewalk import Extension, extended, load, parse
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.hf.attach.trained_extension import TrainedExtension, taken_off
+from ropewalk.hf.attach.trained_extension import TrainedExtension, take_off
 
 from hf.models import tiny
 from hf.traces import logits
@@ -31,7 +31,7 @@ def test_what_is_taken_off_is_put_on_again(line):
     model = trained(line)
     expected = logits(model, IDS)
     bare = logits(tiny("llama"), IDS)
-    own = taken_off(model)
+    own = take_off(model)
     assert own.extension == parse(line)
     assert torch.equal(logits(model, IDS), bare)
     with own.under(model, Extension()) as handle:
@@ -44,7 +44,7 @@ def test_a_loaded_model_is_as_it_was_saved(tmp_path):
     model = trained("kerple")
     model.save_pretrained(tmp_path)
     again = load(tmp_path)
-    own = taken_off(again)
+    own = take_off(again)
     with own.under(again, Extension()):
         torch.testing.assert_close(logits(again, IDS), logits(model, IDS))
 
@@ -52,7 +52,7 @@ def test_a_loaded_model_is_as_it_was_saved(tmp_path):
 def test_a_line_keeps_what_it_does_not_say_and_what_that_has_learned():
     model = trained("kerple")
     learned = {name: value.clone() for name, value in model.named_parameters() if "ropewalk_" in name}
-    own = taken_off(model)
+    own = take_off(model)
     with own.under(model, parse("window:window=9")) as handle:
         assert handle.extension == parse("kerple+window:window=9")
         assert {name for name, _ in model.named_parameters() if "ropewalk_" in name} == set(learned)
@@ -64,7 +64,7 @@ def test_a_line_keeps_what_it_does_not_say_and_what_that_has_learned():
 
 def test_a_model_without_one_is_as_it_was():
     model = tiny("llama")
-    assert taken_off(model) == TrainedExtension()
+    assert take_off(model) == TrainedExtension()
     with TrainedExtension().under(model, parse("yarn:factor=2")):
         got = logits(model, IDS)
     with extended(model, "yarn:factor=2"):

@@ -13,7 +13,7 @@ from ropewalk import Unreadable
 from ropewalk.cli.main import run
 from ropewalk.engines.export.export import TARGETS
 from ropewalk.hf.checkpoint.model_card import copy_papers
-from ropewalk.hf.checkpoint.own_files import _opened, _own, copy_own
+from ropewalk.hf.checkpoint.own_files import _open, _own, copy_own
 from ropewalk.train.recipes.building_blocks import checkpoint, keep
 
 from hf.models import tiny
@@ -226,7 +226,7 @@ def test_a_link_that_is_put_in_place_after_the_check_is_not_followed(loaded, tmp
     else:
         (place / "texts").rename(place / "old")
         (place / "texts").symlink_to(tmp_path / "private")
-    with pytest.raises((OSError, Unreadable)), _opened(checked) as file:
+    with pytest.raises((OSError, Unreadable)), _open(checked) as file:
         file.read()
 
 

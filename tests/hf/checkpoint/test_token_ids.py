@@ -20,7 +20,7 @@ from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import passages
 from ropewalk.measure.metrics.streaming import long_text
 from ropewalk.texts.corpora import Document
-from ropewalk.train.data.tokens import tokenised
+from ropewalk.train.data.tokens import tokenise
 
 SOURCES = sorted(Path(rw.__file__).parent.rglob("*.py"))[:40]
 CODE = "".join(path.read_text("utf-8") for path in SOURCES)
@@ -58,7 +58,7 @@ def tokenizer(request):
 
 @pytest.fixture
 def short_pieces(monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE", 1500)
+    monkeypatch.setattr(pieces, "CHARACTERS_AT_ONCE", 1500)
     monkeypatch.setattr(pieces, "OVERLAP", 400)
 
 
@@ -129,7 +129,7 @@ def test_no_verb_gives_a_tokenizer_a_long_text_at_once(tokenizer, given, short_p
         got = passages([Document("a", text)], tokenizer, length=100, count=1).ids_bn
         assert got.tolist() == [whole[middle : middle + 100]]
     elif verb == "train":
-        tokens = tokenised(corpus, "train", tokenizer, tmp_path / "cache")[0].tolist()
+        tokens = tokenise(corpus, "train", tokenizer, tmp_path / "cache")[0].tolist()
         begins = [1] if whole != tokens[: len(whole)] else []
         assert tokens == [*begins, *whole, tokenizer.eos_token_id]
     else:

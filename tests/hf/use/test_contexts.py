@@ -99,7 +99,7 @@ def test_refusals(model, tokenizer):
 
 def test_progress_is_told_over_all_groups(model, tokenizer, monkeypatch):
     """Rows of 1 + question and of context + question tokens, padded to the longest of their group of two."""
-    monkeypatch.setattr("ropewalk.hf.use.contexts.PIECE", 4)
+    monkeypatch.setattr("ropewalk.hf.use.contexts.CHUNK_LEN", 4)
     told = []
     given = {**GIVEN, "rows_at_once": 2, "progress": lambda done, total: told.append((done, total))}
     nbce_generate(model, tokenizer, CONTEXTS, QUESTION, **given)

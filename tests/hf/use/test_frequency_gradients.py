@@ -9,7 +9,7 @@ from ropewalk.hf.use.frequency_gradients import slopes
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.methods.frequencies import LongRoPE
 from ropewalk.methods.scales import Temperature
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 STEP = 3e-4  # a fast pair is then .03 rad further at the last token
 DIVISORS = (1.0, 1.2, 2.0, 3.0)
@@ -17,7 +17,7 @@ IDS = torch.arange(90)[None] * 7 % 61
 
 
 def llama():
-    return sharp(fresh(ModelShape(vocabulary=61, width=32, inner=64, layers=2, heads=4, trained_len=32)))
+    return sharp(new_small_model(ModelShape(vocabulary=61, width=32, inner=64, layers=2, heads=4, trained_len=32)))
 
 
 def qwen3():

@@ -68,7 +68,9 @@ def test_scores_where_logits_are_capped():
 @pytest.mark.parametrize("name", ["llama", "cohere2", "gemma2", "gpt_neox"])
 @pytest.mark.parametrize(("every", "piece"), [(1, 7), (3, 7), (7, 7), (16, 5), (100, 8), (4, 2048)])
 def test_logits_of_some_tokens_are_those_of_the_whole(name, every, piece, monkeypatch):
-    monkeypatch.setattr(long_text, "MOST_LOGITS", 300)  # three tokens of these models at once, where the head is asked
+    monkeypatch.setattr(
+        long_text, "LOGITS_PER_CHUNK", 300
+    )  # three tokens of these models at once, where the head is asked
     model = tiny(name, num_hidden_layers=2)
     whole = logits(model, IDS)
     some = sampled_logits(model, IDS, every=every, piece=piece)

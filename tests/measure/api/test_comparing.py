@@ -146,9 +146,9 @@ def test_wrong_lines_are_refused_before_a_model_is_loaded(place, corpus, monkeyp
 
 
 def test_a_model_without_a_name_needs_a_tokenizer(corpus):
-    from ropewalk.train.small_models import ModelShape, fresh
+    from ropewalk.train.small_models import ModelShape, new_small_model
 
-    made = fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=1, heads=2, trained_len=32))
+    made = new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=1, heads=2, trained_len=32))
     with pytest.raises(rw.InvalidValue, match=r"needs a tokenizer; pass tokenizer=\.\.\."):
         compared(made, corpus)
 

@@ -24,7 +24,7 @@ def calibrated_under(monkeypatch, model, *, rates, products, free=True, workers=
             assert torch.get_num_threads() == 1
         return Cost(cost.parameters, cost.layers, rates[model.dtype])
 
-    monkeypatch.setattr(precision, "calibrated", calibrated)
+    monkeypatch.setattr(precision, "calibrate", calibrated)
     monkeypatch.setattr(precision, "product_seconds", lambda dtype: products[dtype])
     return calibrated_in_fastest(model, inspect(model), torch.arange(40), free=free, workers=workers), read
 

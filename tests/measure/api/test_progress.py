@@ -28,7 +28,7 @@ def shown_progress(monkeypatch, capsys, *, terminal, **given):
 def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
     """By the clock, also while nothing is reported."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
-    monkeypatch.setattr(progress, "SOON", 0.01)
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 0.01)
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
     with progress.showing_progress("reading", shown="lines") as show:
         time.sleep(0.1)
@@ -45,7 +45,7 @@ def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
 
 def test_the_first_line_comes_soon(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
-    monkeypatch.setattr(progress, "SOON", 0.02)
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 0.02)
     monkeypatch.setattr(progress, "INTERVAL", 1e6)
     with progress.showing_progress("loading the model", shown="lines"):
         time.sleep(0.2)
@@ -56,7 +56,7 @@ def test_a_line_says_what_is_left(monkeypatch):
     """By what was done since the first second: what is reported before it was done before."""
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(progress, "SOON", 1e6)
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 1e6)
     lines = progress.LinesNowAndThen("reading")
     lines.show("reading", 40, 100)
     assert lines._share() == ", 40%"

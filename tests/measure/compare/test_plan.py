@@ -9,7 +9,7 @@ import torch
 from ropewalk.extension.notation import minutes
 from ropewalk.hf import inspect
 from ropewalk.measure.compare import plan as module
-from ropewalk.measure.compare.plan import Cost, PlannedRound, calibrated, cost_of, needed, planned
+from ropewalk.measure.compare.plan import Cost, PlannedRound, calibrate, cost_of, plan_comparison, seconds_needed
 
 from hf.architectures import small
 from hf.models import tiny
@@ -40,20 +40,24 @@ def test_the_operations_of_a_model():
 def test_seconds_of_a_round():
     """The base model and two lines, at 4 and 8 tokens; first the lines at 8 alone."""
     four, eight = COST.cell(4), COST.cell(8)
-    assert needed(COST, (4, 8), 2, [PlannedRound(3)]) == pytest.approx(3 * 3 * (four + eight))
+    assert seconds_needed(COST, (4, 8), 2, [PlannedRound(3)]) == pytest.approx(3 * 3 * (four + eight))
     first = PlannedRound(1, only_longest=True)
-    assert needed(COST, (4, 8), 2, [first]) == pytest.approx(four + 3 * eight)
-    assert needed(COST, (4, 8), 2, [first, PlannedRound(3)]) == needed(COST, (4, 8), 2, [PlannedRound(3)])
+    assert seconds_needed(COST, (4, 8), 2, [first]) == pytest.approx(four + 3 * eight)
+    assert seconds_needed(COST, (4, 8), 2, [first, PlannedRound(3)]) == seconds_needed(
+        COST, (4, 8), 2, [PlannedRound(3)]
+    )
 
 
 def test_seconds_of_rounds_that_go_to_longer_texts():
     """First 4 and 8 tokens, then 16 too: what was read is not read again."""
     four, eight, more = (COST.cell(length) for length in (4, 8, 16))
     short = PlannedRound(1, only_longest=True, upto=2)
-    assert needed(COST, (4, 8, 16), 2, [short]) == pytest.approx(four + 3 * eight)
+    assert seconds_needed(COST, (4, 8, 16), 2, [short]) == pytest.approx(four + 3 * eight)
     both = [short, PlannedRound(1, only_longest=True)]
-    assert needed(COST, (4, 8, 16), 2, both) == pytest.approx(four + 3 * eight + 3 * more)
-    assert needed(COST, (4, 8, 16), 2, [*both, PlannedRound(1)]) == needed(COST, (4, 8, 16), 2, [PlannedRound(1)])
+    assert seconds_needed(COST, (4, 8, 16), 2, both) == pytest.approx(four + 3 * eight + 3 * more)
+    assert seconds_needed(COST, (4, 8, 16), 2, [*both, PlannedRound(1)]) == seconds_needed(
+        COST, (4, 8, 16), 2, [PlannedRound(1)]
+    )
 
 
 class Clock:
@@ -71,7 +75,7 @@ class Clock:
 def test_both_rates_by_a_chunk_behind_many_keys():
     """512 tokens take 3 s alone, and 7 s behind 8,192 keys: 4 s are of so many pairs in layers without a window."""
     model = tiny("llama", num_hidden_layers=1, max_position_embeddings=16384)
-    got = calibrated(COST, model, torch.arange(2048) % 90 + 3, clock=Clock(9.0, 3.0, 7.0))
+    got = calibrate(COST, model, torch.arange(2048) % 90 + 3, clock=Clock(9.0, 3.0, 7.0))
     assert got.pair_rate == pytest.approx(6.0 * 512 * 8192 / 4)
     of_pairs = COST.of_pairs(512) / got.pair_rate
     assert got.rate == pytest.approx(2 * 10 * 512 / (3 - of_pairs))
@@ -83,11 +87,11 @@ def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
     """Where a chunk behind many keys says nothing: it was not slower."""
     model, ids = tiny("llama", num_hidden_layers=1, max_position_embeddings=16384), torch.arange(4096) % 90 + 3
     unclear = (1.0, 1.0, 1.0)
-    got = calibrated(COST, model, ids, clock=Clock(*unclear, 10.0))  # so 2,048 are not read
+    got = calibrate(COST, model, ids, clock=Clock(*unclear, 10.0))  # so 2,048 are not read
     assert (got.rate, got.pair_rate) == (pytest.approx(COST.operations(511) / 10), None)
-    quick = calibrated(COST, model, ids, clock=Clock(*unclear, 0.1, 1.0))
+    quick = calibrate(COST, model, ids, clock=Clock(*unclear, 0.1, 1.0))
     assert quick.rate == pytest.approx(COST.operations(2047) / 1.0)
-    short = calibrated(COST, model, ids[:32], clock=Clock(2.0))
+    short = calibrate(COST, model, ids[:32], clock=Clock(2.0))
     assert short.rate == pytest.approx(COST.operations(31) / 2.0)
 
 
@@ -95,7 +99,7 @@ def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
 def test_models_without_such_positions_or_caches(name, monkeypatch):
     """Learned positions end, and other layers keep states: then texts are read as they are."""
     monkeypatch.setattr(module, "CALIBRATED", (16, 32))
-    got = calibrated(COST, small(name), torch.arange(40) + 3)
+    got = calibrate(COST, small(name), torch.arange(40) + 3)
     assert got.pair_rate is None
     assert got.rate > 0
 
@@ -107,7 +111,7 @@ def test_windows_are_not_behind_many_keys():
     cost = cost_of(model, inspect(model))
     every = sum(of_pair for of_pair, window in cost.layers if window is None)
     assert 0 < every < sum(of_pair for of_pair, _ in cost.layers)
-    got = calibrated(cost, model, torch.arange(600) % 90 + 3, clock=Clock(9.0, 3.0, 7.0))
+    got = calibrate(cost, model, torch.arange(600) % 90 + 3, clock=Clock(9.0, 3.0, 7.0))
     assert got.pair_rate == pytest.approx(every * 512 * 8192 / 4)
 
 
@@ -122,7 +126,7 @@ def plan(inspection, seconds, asked=(), **given):
     """With a text of 32k taking this long."""
     cost = replace(COST, rate=COST.operations(32768) / seconds)
     how = {"lines": 5, "chosen": False, "samples": 8, "limit": 1800.0, "free": 2**40, "texts_of": lambda length: 8}
-    return planned(cost, inspection, asked, **{**how, **given})
+    return plan_comparison(cost, inspection, asked, **{**how, **given})
 
 
 def test_lengths_as_far_as_time_goes(inspection):

@@ -23,10 +23,10 @@ import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.measure.compare.cells import cells
 from ropewalk.measure.compare.cluster import connection, crew
-from ropewalk.measure.compare.cluster.connection import connected, reachable
-from ropewalk.measure.compare.cluster.crew import CellQueue, RayWorker, on_cluster
-from ropewalk.measure.compare.cluster.room import needed, workers
-from ropewalk.measure.compare.installed import installed
+from ropewalk.measure.compare.cluster.connection import connect, require_reachable
+from ropewalk.measure.compare.cluster.crew import CellQueue, RayWorker, measure_on_cluster
+from ropewalk.measure.compare.cluster.room import bytes_needed, workers_with_room
+from ropewalk.measure.compare.installed import installed_versions
 from ropewalk.measure.compare.runner import FAILED, OUT_OF_MEMORY, WORKER_DIED, run
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
@@ -72,20 +72,20 @@ def test_where_there_is_room():
         return {"Alive": alive, "Resources": resources}
 
     free = {"CPU": 99, "GPU": 99, "memory": 2**50}
-    assert workers([node(CPU=4, memory=10), node(CPU=2, memory=100)], free, 4) == ("CPU", 2 + 2)
-    assert workers([node(CPU=9, memory=99), node(CPU=9, GPU=2, memory=99)], free, 4) == ("GPU", 2)
-    assert workers([node(CPU=2, memory=99), node(False, CPU=9, GPU=1, memory=99)], free, 4) == ("CPU", 2)
+    assert workers_with_room([node(CPU=4, memory=10), node(CPU=2, memory=100)], free, 4) == ("CPU", 2 + 2)
+    assert workers_with_room([node(CPU=9, memory=99), node(CPU=9, GPU=2, memory=99)], free, 4) == ("GPU", 2)
+    assert workers_with_room([node(CPU=2, memory=99), node(False, CPU=9, GPU=1, memory=99)], free, 4) == ("CPU", 2)
     with pytest.raises(DoesNotFit, match="nodes has a CPU and 3 GiB for a model with its text; add a larger node"):
-        workers([node(CPU=2, memory=2**30), node(CPU=0, memory=2**40)], free, 3 * 2**30)
+        workers_with_room([node(CPU=2, memory=2**30), node(CPU=0, memory=2**40)], free, 3 * 2**30)
 
 
 def test_what_other_jobs_hold_is_not_counted():
     nodes = [{"Alive": True, "Resources": {"CPU": 8, "memory": 100}}]
-    assert workers(nodes, {"CPU": 3, "memory": 100}, 4) == ("CPU", 3)
-    assert workers(nodes, {"CPU": 8, "memory": 9}, 4) == ("CPU", 2)
+    assert workers_with_room(nodes, {"CPU": 3, "memory": 100}, 4) == ("CPU", 3)
+    assert workers_with_room(nodes, {"CPU": 8, "memory": 9}, 4) == ("CPU", 2)
     for free in ({}, {"CPU": 0.5, "memory": 100}, {"CPU": 8, "memory": 3}):
         with pytest.raises(DoesNotFit, match="other jobs hold the cluster: none of its 1 nodes has a CPU and"):
-            workers(nodes, free, 4)
+            workers_with_room(nodes, free, 4)
 
 
 def test_a_worker_needs_memory_for_its_text_too(tmp_path):
@@ -93,8 +93,8 @@ def test_a_worker_needs_memory_for_its_text_too(tmp_path):
     weights = sum(parameter.nbytes for parameter in short.model.parameters())
     cache = 2 * 2 * 32 * 4  # bytes of a token: keys and values of 2 layers of 32 numbers in float32
     batch = 8192 * 4 * (300 + 12 * 32 + 2 * 64)
-    assert needed(short) == 2 * weights + 64 * cache + batch
-    assert needed(long) - needed(short) == 64 * cache
+    assert bytes_needed(short) == 2 * weights + 64 * cache + batch
+    assert bytes_needed(long) - bytes_needed(short) == 64 * cache
 
 
 @contextmanager
@@ -121,26 +121,26 @@ HTTP_2 = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # settings, without any
 def test_addresses(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with listening(HTTP_2) as address:
-        assert [reachable(each) for each in ("local", "auto", address)] == ["local", "auto", address]
+        assert [require_reachable(each) for each in ("local", "auto", address)] == ["local", "auto", address]
         monkeypatch.setenv("RAY_ADDRESS", address)
-        assert reachable("auto") == address
+        assert require_reachable("auto") == address
     with pytest.raises(Unreadable, match=f"--ray must be the address of a running Ray cluster, got '{address}'"):
-        reachable("auto")
+        require_reachable("auto")
     for wrong in ("", "head", "ray://head:10001", ":6379", "a b:"):
         with pytest.raises(InvalidValue, match="--ray must be local, auto or HOST:PORT"):
-            reachable(wrong)
+            require_reachable(wrong)
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"])
 def test_a_port_of_something_else_is_refused_at_once(answer, monkeypatch):
     """Ray would try it for three minutes, then end the process without a word."""
-    monkeypatch.setattr(connection, "PATIENCE", 0.5)
+    monkeypatch.setattr(connection, "CLUSTER_TIMEOUT", 0.5)
     with listening(answer) as address:
         said = "timed out" if not answer else "what listens there is no Ray head"
         with pytest.raises(Unreadable, match=f"running Ray cluster, got '{address}'; {said}; "):
-            reachable(address)
+            require_reachable(address)
         monkeypatch.setenv("RAY_USE_TLS", "1")  # whose answers we cannot read
-        assert reachable(address) == address
+        assert require_reachable(address) == address
 
 
 @pytest.mark.parametrize("why", [Exception, TimeoutError, RuntimeError, ConnectionError])
@@ -158,7 +158,7 @@ def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
         "h:1": "the address of a running Ray cluster",
     }.items():
         said = f"{words}, got '{address}'; The current node timed out during startup; "
-        with pytest.raises(Unreadable, match=said) as refused, connection.connected(address):
+        with pytest.raises(Unreadable, match=said) as refused, connection.connect(address):
             pass
         assert "\n" not in str(refused.value)
         assert ("set RAY_AUTH_MODE=token" in str(refused.value)) == (address != "local")
@@ -168,9 +168,9 @@ def test_a_cluster_that_does_not_start_in_time_is_one_line(why, monkeypatch):
 def test_ray_ending_the_process_is_one_line(monkeypatch):
     fake = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: sys.exit(15), shutdown=lambda: None)
     monkeypatch.setattr(connection, "ray_package", lambda: fake)
-    with pytest.raises(Unreadable, match="got 'h:1'; Ray ended with status 15; "), connected("h:1"):
+    with pytest.raises(Unreadable, match="got 'h:1'; Ray ended with status 15; "), connect("h:1"):
         pass
-    with pytest.raises(KeyboardInterrupt), connected("local"):  # nobody but the user sends it there
+    with pytest.raises(KeyboardInterrupt), connect("local"):  # nobody but the user sends it there
         pass
 
 
@@ -199,7 +199,7 @@ def test_what_ray_leaves_of_a_cluster_of_this_machine_is_ended(monkeypatch):
         assert agents[0].stdout.readline() == b"up\n"
 
     places = faked(init, monkeypatch)
-    with connected("local"):
+    with connect("local"):
         assert agents[0].poll() is None
     try:
         agents[0].wait(5)
@@ -223,7 +223,7 @@ def test_an_interrupt_that_a_library_swallows_ends_the_cluster(number, then, mon
             raise then("in the middle")
 
     places = faked(init, monkeypatch)
-    with pytest.raises(KeyboardInterrupt), connected("local"):
+    with pytest.raises(KeyboardInterrupt), connect("local"):
         pass
     assert not places[0].exists()
 
@@ -244,11 +244,11 @@ def test_a_packed_subject_needs_no_corpus(tmp_path):
         other.passages(100)
 
 
-@pytest.mark.parametrize("name", [*installed()])
+@pytest.mark.parametrize("name", [*installed_versions()])
 def test_a_node_with_another_install_is_refused(tmp_path, name):
     with pytest.raises(DoesNotFit, match=rf"{name} on node \S+ must be another, as on the driver, got '"):
-        RayWorker().load(subject(tmp_path), {**installed(), name: "another"})
-    RayWorker().load(subject(tmp_path), installed())
+        RayWorker().load(subject(tmp_path), {**installed_versions(), name: "another"})
+    RayWorker().load(subject(tmp_path), installed_versions())
 
 
 # A cluster of straw: deaths when and where they are wanted
@@ -489,7 +489,7 @@ def test_a_slow_node_and_the_death_of_another(cluster, tmp_path):
     told, where = [], Where(samples=6, doomed=doomed.node_id, slow=slow.node_id, place=str(flags))
     found = run(
         who, EXTENSIONS, [where, *real], [96], Store(tmp_path / "far"),
-        measuring=on_cluster(made.address), progress=told.append,
+        measuring=measure_on_cluster(made.address), progress=told.append,
     )  # fmt: skip
     expected = run(who, EXTENSIONS, real, [96], Store(tmp_path / "near"))
     numbers = {(str(row.extension), row.task): row.samples for row in found}
@@ -519,9 +519,11 @@ def test_a_node_whose_install_differs_is_refused(cluster, tmp_path):
     add(env_vars={"PYTHONPATH": os.pathsep.join([str(tmp_path / "node"), os.environ.get("PYTHONPATH", "")])})
     (tmp_path / "flags").mkdir()
     task = [Where(samples=4, place=str(tmp_path / "flags"))]  # the others wait
-    rule = f"{installed()['ropewalk']}, as on the driver, got '0.0.1'; install the same"
+    rule = f"{installed_versions()['ropewalk']}, as on the driver, got '0.0.1'; install the same"
     with pytest.raises(DoesNotFit, match=rf"ropewalk on node \S+ must be {rule}"):
-        run(subject(tmp_path), EXTENSIONS, task, [64], Store(tmp_path / "s"), measuring=on_cluster(made.address))
+        run(
+            subject(tmp_path), EXTENSIONS, task, [64], Store(tmp_path / "s"), measuring=measure_on_cluster(made.address)
+        )
 
 
 ALONE = """
@@ -552,7 +554,12 @@ def test_a_task_of_a_file_goes_to_the_workers_with_its_file(tmp_path):
     tasks = tasks_named(f"{path}:more=5", 2)
     path.unlink()
     rows = run(
-        subject(tmp_path), [rw.Extension()], tasks[1:], [64], Store(tmp_path / "s"), measuring=on_cluster("local")
+        subject(tmp_path),
+        [rw.Extension()],
+        tasks[1:],
+        [64],
+        Store(tmp_path / "s"),
+        measuring=measure_on_cluster("local"),
     )
     (row,) = rows
     assert [sample["loss"] for sample in row.samples] == [69, 69]
@@ -580,7 +587,7 @@ def test_what_the_kernel_kills_is_marked_and_the_rest_is_measured(tmp_path):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     rows = run(
         subject(tmp_path), [rw.Extension()], [Killed(samples=2)], [48, 64, 96], Store(tmp_path / "s"),
-        measuring=on_cluster("local"),
+        measuring=measure_on_cluster("local"),
     )  # fmt: skip
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     assert {row.length: row.failed for row in rows} == {48: "", 64: WORKER_DIED, 96: ""}
@@ -598,15 +605,15 @@ def test_a_connection_of_the_callers_is_used_and_stays(monkeypatch):
             return str(places[-1])
 
     monkeypatch.setattr(connection, "TemporaryDirectory", Kept)
-    with connected("local"):
+    with connect("local"):
         assert list(places[0].iterdir())
         stored = ray.put(42)
         with pytest.raises(Conflict, match=r"connected to Ray already, .* local; pass auto .* ray\.shutdown\(\)"):
-            connected("local").__enter__()
-        with connected("auto"):
+            connect("local").__enter__()
+        with connect("auto"):
             assert ray.get(stored) == 42
         monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # as in a submitted job
-        with connected("head:6379"):
+        with connect("head:6379"):
             assert ray.get(stored) == 42
         assert ray.get(stored) == 42
     assert not ray.is_initialized()
@@ -616,11 +623,11 @@ def test_a_connection_of_the_callers_is_used_and_stays(monkeypatch):
 CONNECTED = """
 import time
 from ropewalk.cli.main import main
-from ropewalk.measure.compare.cluster.connection import connected
+from ropewalk.measure.compare.cluster.connection import connect
 from ropewalk.cli import main as command
 
 def run():
-    with connected("local"):
+    with connect("local"):
         print("connected", flush=True)
         time.sleep(120)
 

@@ -37,7 +37,7 @@ DRIVER = """
 
     import ropewalk as rw
     from measure.subjects import model, subject
-    from ropewalk.measure.compare.cluster.crew import on_cluster
+    from ropewalk.measure.compare.cluster.crew import measure_on_cluster
     from ropewalk.measure.compare.runner import run
     from ropewalk.measure.compare.store import Store
     from ropewalk.measure.tasks import Context, Task
@@ -67,7 +67,7 @@ DRIVER = """
     who = subject(place / "own", longest=96)
     lines = [rw.Extension(), rw.parse("yarn:factor=2")]
     found = run(who, lines, [Where(samples=6), Context(samples=2)], [96], Store(place / "far"),
-                measuring=on_cluster(address))
+                measuring=measure_on_cluster(address))
     near = run(who, lines, [Context(samples=2)], [96], Store(place / "near"))
     far = [row.samples for row in found if row.task.name == "context"]
     print(json.dumps({

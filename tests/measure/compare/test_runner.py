@@ -114,9 +114,9 @@ def test_a_cell_has_the_name_of_all_it_depends_on(tmp_path):
 
 
 def _changed():
-    from ropewalk.train.small_models import ModelShape, fresh
+    from ropewalk.train.small_models import ModelShape, new_small_model
 
-    return fresh(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32), seed=1)
+    return new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32), seed=1)
 
 
 def test_other_texts_are_other_cells(tmp_path):

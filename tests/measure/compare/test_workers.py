@@ -174,7 +174,7 @@ def test_how_many_serve_a_model_best(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     assert workers_for(who) == module.MOST_WORKERS
     kept = 2 * 2 * 2 * 16 * who.longest * 4  # keys and values, layers, heads, their size, tokens, bytes
-    for free, count in ((3 * module.COPIES * kept, 3), (3 * module.COPIES * kept - 1, 2), (0, 1)):
+    for free, count in ((3 * module.CACHES_PER_WORKER * kept, 3), (3 * module.CACHES_PER_WORKER * kept - 1, 2), (0, 1)):
         monkeypatch.setattr(module, "free_bytes", lambda free=free: free)
         assert workers_for(who) == count
     monkeypatch.setattr(module, "SMALL_MODEL", 1000)

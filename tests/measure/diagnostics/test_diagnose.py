@@ -6,7 +6,7 @@ import torch
 import ropewalk as rw
 from ropewalk.measure.diagnostics import bias_terms, entropy, mass_of_first, mass_of_last, pair_angles, without_sinks
 from ropewalk.measure.diagnostics.diagnose import diagnose
-from ropewalk.measure.metrics.losses import binned, token_losses
+from ropewalk.measure.metrics.losses import bin_means, token_losses
 
 from measure.subjects import TRAINED, model, subject
 
@@ -34,7 +34,7 @@ def test_the_sides_are_the_base_model_and_the_extended_one(who, found):
             assert side.last == mass_of_last(model(), ids[:1])
             assert side.first == mass_of_first(model(), ids[:1])
             losses = token_losses(model(), ids).losses_bn
-        assert side.losses == pytest.approx(binned(losses.mean(0)))
+        assert side.losses == pytest.approx(bin_means(losses.mean(0)))
         assert list(side.pairs) == pair_angles(extension, who.facts, 48)
         assert side.terms is None
     assert found.sides[0].last != found.sides[1].last
@@ -47,7 +47,7 @@ def test_the_stream_is_the_one_asked_for_or_the_usual(who, found):
     ids, substitute = torch.stack(who.passages(2)), who.tokenizer("\n")["input_ids"][-1]
     expected = without_sinks(model(), ids, stream=own.stream, substitute=substitute)
     for got, losses in zip(own.streams, expected, strict=True):
-        assert got == pytest.approx(binned(losses.mean(0)))
+        assert got == pytest.approx(bin_means(losses.mean(0)))
 
 
 def test_biases_are_looked_at_where_there_are_some(tmp_path):

@@ -14,7 +14,7 @@ import torch
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, NotInstalled, UnknownName, Unreadable
 from ropewalk.measure.lm_eval import fixes, harness
-from ropewalk.measure.lm_eval.fixes import any_of, chosen, means, present
+from ropewalk.measure.lm_eval.fixes import any_of, choose, means, present
 from ropewalk.measure.lm_eval.harness import MetricScore, evaluate
 
 from measure.subjects import model
@@ -243,8 +243,8 @@ def test_numbers_that_are_none_and_groups():
 
 def test_a_limit_is_for_each_length():
     docs = [{"max_length": length} for length in (1, 1, 1, 2, 2, 2)]
-    assert chosen(docs, 2) == [0, 1, 3, 4]
-    assert chosen([{}, {}, {}], 2) == [0, 1]
+    assert choose(docs, 2) == [0, 1, 3, 4]
+    assert choose([{}, {}, {}], 2) == [0, 1]
 
 
 def test_a_tokenizer_for_which_ruler_would_never_end(tasks):
@@ -291,7 +291,7 @@ def test_an_error_for_missing_data_names_the_task_in_the_group():
 def test_tasks_that_run_what_is_written_or_look_at_pictures_are_refused(how):
     manager = SimpleNamespace(load=lambda names: {"tasks": {"odd": SimpleNamespace(**{how: True})}})
     with pytest.raises(DoesNotFit, match="the task odd has images, or runs code that the model writes; leave it out"):
-        harness._loaded(manager, ["odd"])
+        harness._load(manager, ["odd"])
 
 
 def test_a_task_is_also_looked_up_in_the_harness_s_own_index(tasks, tmp_path, monkeypatch):

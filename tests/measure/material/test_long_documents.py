@@ -26,7 +26,7 @@ def rows(tmp_path):
 
 def test_long_documents_are_found_behind_many_that_are_too_short(rows, monkeypatch):
     """Those that are too short in bytes are not tokenised, and do not count."""
-    monkeypatch.setattr(module, "ENOUGH", 3)
+    monkeypatch.setattr(module, "MOST_TOKENISED", 3)
     tokenised = []
     who = rows(*[60] * 50, 900, *[60] * 50, 900)
     counting = lambda words, **options: tokenised.append(words) or own(words, **options)  # noqa: E731
@@ -53,9 +53,17 @@ def test_a_character_may_be_several_tokens(rows, tmp_path, character):
     [
         ({}, [900] * 5, "it has 5; ask for fewer"),
         ({}, [60] * 5, "it has 0; ask for fewer"),
-        ({"ENOUGH": 5}, [900] * 5, "it has 5; ask for fewer"),  # nothing was left
-        ({"ENOUGH": 5}, [900] * 9, "it has 5; only its first 5 held-out documents were searched; ask for fewer"),
-        ({"ENOUGH": 3}, [60, 900] * 5, "it has 3; only its first 6 held-out documents were searched; ask for fewer"),
+        ({"MOST_TOKENISED": 5}, [900] * 5, "it has 5; ask for fewer"),  # nothing was left
+        (
+            {"MOST_TOKENISED": 5},
+            [900] * 9,
+            "it has 5; only its first 5 held-out documents were searched; ask for fewer",
+        ),
+        (
+            {"MOST_TOKENISED": 3},
+            [60, 900] * 5,
+            "it has 3; only its first 6 held-out documents were searched; ask for fewer",
+        ),
         ({"MOST_READ": 2000}, [60] * 2400, "it has 0; only its first 2,000 held-out documents were searched; ask"),
     ],
 )

@@ -10,7 +10,7 @@ from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.compare import compare
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.material import measured_by as module
-from ropewalk.measure.material.measured_by import COMPUTING, NO_NUMBERS, PACKAGE, measured_by, sources_of
+from ropewalk.measure.material.measured_by import COMPUTING, NO_NUMBERS, PACKAGE, code_marks, sources_of
 from ropewalk.measure.tasks import Context
 
 from architecture.tree import FILES, imports, module_of
@@ -82,8 +82,8 @@ def computes(name):
 def test_other_code_or_another_version_is_another_name(tmp_path, monkeypatch, changed):
     who, cell = subject(tmp_path), Cell(rw.Extension(), Context(samples=2), 32, 0)
     before = cell.key(who.marks_at(0))
-    assert changed in measured_by()
-    monkeypatch.setattr(cells, "measured_by", lambda: {**measured_by(), changed: "another"})
+    assert changed in code_marks()
+    monkeypatch.setattr(cells, "code_marks", lambda: {**code_marks(), changed: "another"})
     assert cell.key(who.marks_at(0)) != before
 
 
@@ -105,6 +105,6 @@ def test_changed_code_measures_anew_in_a_folder_that_has_numbers(tmp_path, monke
     first = len(seen)
     run()
     assert len(seen) == first
-    monkeypatch.setattr(cells, "measured_by", lambda: {**measured_by(), "sources": "changed"})
+    monkeypatch.setattr(cells, "code_marks", lambda: {**code_marks(), "sources": "changed"})
     run()
     assert len(seen) == 2 * first

@@ -176,7 +176,7 @@ def test_what_is_kept_for_joining_is_bounded(tmp_path, monkeypatch):
     """A folder may be larger than the memory."""
     written(tmp_path, {f"p{n % 5}/{n}": 90 for n in range(200)})
     every = of(tmp_path).count(999)
-    monkeypatch.setattr(module, "KEPT", 20_000)
+    monkeypatch.setattr(module, "KEPT_BYTES", 20_000)
     few = of(tmp_path)
     assert 0 < few.count(999) < every / 3
     kept = sum(len(document.text) for series in few._search._series.values() for document in series)

@@ -5,12 +5,12 @@ from hypothesis import given, strategies as st
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.measure.material.prompts import (
-    LONG_LINE,
-    LONG_SHARE,
+    FAR_LINE,
+    FAR_SHARE,
     GrowingPrompt,
     HiddenLines,
-    filled,
-    scattered,
+    fill_prompt,
+    scatter,
     tokens_of,
     with_needle,
 )
@@ -56,8 +56,8 @@ PIECES = st.text(st.sampled_from("ab \n"), min_size=1, max_size=600)
 def test_what_is_hidden_is_near_its_depth_and_a_line_of_its_own(filler, depths, size):
     """Whatever lines and words the text has: a paragraph to a line, or no white space at all."""
     hidden = [HiddenLines(f"<{n}>\n", depth) for n, depth in enumerate(depths)]
-    whole = scattered(filler, hidden, size)
-    far = max(LONG_LINE, round(LONG_SHARE * size)) + 1
+    whole = scatter(filler, hidden, size)
+    far = max(FAR_LINE, round(FAR_SHARE * size)) + 1
     for n, depth in enumerate(depths):
         place = whole.index(f"<{n}>")
         before = whole[:place]
@@ -77,7 +77,7 @@ def test_units_and_filler_fill_a_length_to_the_token(length):
     """Units of one line; what no line fills is filler before them, and never as much as two lines."""
     line, question = "the rope is long and the walk is short\n", "What is long? It is"
     growing = GrowingPrompt(lambda count: line * count + question, " the rope")
-    made, count = filled(tokenizer(), growing, length, FILLER)
+    made, count = fill_prompt(tokenizer(), growing, length, FILLER)
     assert made.length == length
     assert made.text.endswith(line * count + question)
     before = made.text.removesuffix(line * count + question)

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 import ropewalk as rw
 from ropewalk.measure.material.secrets import CITIES, LINE, with_secrets
 from ropewalk.measure.tasks import Context
-from ropewalk.measure.tasks.context import COPIED, LEAD
+from ropewalk.measure.tasks.context import COPIED_TOKENS, LEAD
 
 from measure.subjects import TRAINED, model, subject
 from train.texts import tokenizer
@@ -72,7 +72,7 @@ def test_answers_are_those_of_reading_text_and_question_at_once(tmp_path, line):
     with who.under(rw.parse(line, trained_len=TRAINED, target_len=256) if line else rw.Extension()):
         got = task.measure(who, 256, 0)
         text = task.text(who, 0)
-        passage = text.ids_n[: LEAD + min(COPIED, 64)].tolist()
+        passage = text.ids_n[: LEAD + min(COPIED_TOKENS, 64)].tolist()
         asked = [([*one.question, *one.answer], len(one.answer)) for one in text.secrets]
         wanted = []
         for more, last in [*asked, (passage, len(passage) - LEAD)]:

@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk.errors import InvalidValue
-from ropewalk.measure.metrics.effective_length import effective
+from ropewalk.measure.metrics.effective_length import effective_length
 
 LENGTHS = [1024 * n for n in (4, 8, 16, 32, 64, 128)]
 
@@ -20,30 +20,30 @@ LENGTHS = [1024 * n for n in (4, 8, 16, 32, 64, 128)]
     ],
 )
 def test_as_published(scores, rising, falling, length):
-    found = effective({at: score / 100 for at, score in zip(LENGTHS, scores, strict=True)}, standard=1.0)
+    found = effective_length({at: score / 100 for at, score in zip(LENGTHS, scores, strict=True)}, standard=1.0)
     assert 100 * found.rising == pytest.approx(rising, abs=0.06)
     assert 100 * found.falling == pytest.approx(falling, abs=0.06)
     assert found.fixed == (length and 1024 * length)
 
 
 def test_the_fixed_bar_itself_is_not_above_it():
-    assert effective({1: 0.856}, standard=1.0).fixed is None
-    assert effective({1: 0.857}, standard=1.0).fixed == 1
+    assert effective_length({1: 0.856}, standard=1.0).fixed is None
+    assert effective_length({1: 0.857}, standard=1.0).fixed == 1
 
 
 def test_the_relative_threshold_is_85_percent_of_the_base_model():
     scores = {100: 0.40, 200: 0.35, 400: 0.33, 800: 0.0}
-    assert effective(scores, standard=0.4).own == 200  # the threshold is 0.34
-    assert effective(scores, standard=0.41).own == 200
-    assert effective(scores, standard=0.5).own is None
-    assert effective(scores, standard=0.0).own is None  # a base model that finds nothing is no standard
+    assert effective_length(scores, standard=0.4).own == 200  # the threshold is 0.34
+    assert effective_length(scores, standard=0.41).own == 200
+    assert effective_length(scores, standard=0.5).own is None
+    assert effective_length(scores, standard=0.0).own is None  # a base model that finds nothing is no standard
 
 
 def test_a_length_behind_one_that_fails_does_not_count():
-    assert effective({1: 0.9, 2: 0.5, 4: 0.9}, standard=1.0)[:2] == (1, 1)
+    assert effective_length({1: 0.9, 2: 0.5, 4: 0.9}, standard=1.0)[:2] == (1, 1)
 
 
 @pytest.mark.parametrize("scores", [{}, {1: 85.6}, {1: -0.1}])
 def test_scores_are_shares(scores):
     with pytest.raises(InvalidValue, match="scores must be shares from 0 to 1"):
-        effective(scores, standard=1.0)
+        effective_length(scores, standard=1.0)

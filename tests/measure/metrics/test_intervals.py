@@ -12,7 +12,7 @@ from ropewalk.measure.metrics.intervals import (
     LOSS,
     SHARE,
     Estimate,
-    crossed,
+    crossed_mean,
     difference,
     mean,
     means,
@@ -154,11 +154,11 @@ def test_json_has_no_infinity():
 
 def test_seeds_and_texts_were_both_drawn():
     """By hand: column means 1 and 3, row means 1.5 and 2.5; errors 1 and 0.5, each of one degree of freedom."""
-    found = crossed([[0.5, 2.5], [1.5, 3.5]])
+    found = crossed_mean([[0.5, 2.5], [1.5, 3.5]])
     assert found == pytest.approx((2, 2 - 12.706 * 1.25**0.5, 2 + 12.706 * 1.25**0.5, 4))
-    assert crossed([[1.0, 3.0]]) == pytest.approx((2, 2 - 12.706, 2 + 12.706, 2))  # one seed: by the texts alone
-    assert crossed([[1.0, 1.0], [1.0, 1.0]]) == (1, 1, 1, 4)
-    assert crossed([[1.0]]) == (1, -math.inf, math.inf, 1)
+    assert crossed_mean([[1.0, 3.0]]) == pytest.approx((2, 2 - 12.706, 2 + 12.706, 2))  # one seed: by the texts alone
+    assert crossed_mean([[1.0, 1.0], [1.0, 1.0]]) == (1, 1, 1, 4)
+    assert crossed_mean([[1.0]]) == (1, -math.inf, math.inf, 1)
 
 
 def test_an_interval_over_seeds_and_texts_holds_the_mean():
@@ -166,7 +166,7 @@ def test_an_interval_over_seeds_and_texts_holds_the_mean():
     generator = torch.Generator().manual_seed(0)
     draws = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((500, 3, 1), (500, 1, 20))]
     tables = 1 + 0.5 * draws[0] + draws[1] + torch.randn(500, 3, 20, generator=generator, dtype=torch.float64)
-    found = [crossed(table) for table in tables.tolist()]
+    found = [crossed_mean(table) for table in tables.tolist()]
     assert sum(one.low <= 1 <= one.high for one in found) / 500 > 0.93
 
 
@@ -177,7 +177,7 @@ def test_an_interval_over_few_seeds_holds_the_mean_whatever_differs_more(seeds, 
     generator = torch.Generator().manual_seed(seeds)
     draws = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((500, seeds, 1), (500, 1, 23))]
     noise = 0.3 * torch.randn(500, seeds, 23, generator=generator, dtype=torch.float64)
-    found = [crossed(table) for table in (1 + of_seeds * draws[0] + of_texts * draws[1] + noise).tolist()]
+    found = [crossed_mean(table) for table in (1 + of_seeds * draws[0] + of_texts * draws[1] + noise).tolist()]
     assert sum(one.low <= 1 <= one.high for one in found) / 500 > 0.93
 
 
@@ -186,7 +186,7 @@ def test_projects_of_nearly_as_many_texts_are_as_many():
     widths = []
     for last in (43, 42):
         names = ["a"] * 43 + ["b"] * 43 + ["c"] * last
-        found = crossed([[{"a": 1.0, "b": 2.0, "c": 4.0}[name] for name in names]], groups=names)
+        found = crossed_mean([[{"a": 1.0, "b": 2.0, "c": 4.0}[name] for name in names]], groups=names)
         widths.append(found.high - found.low)
     assert widths[1] == pytest.approx(widths[0], rel=0.03)
 
@@ -219,7 +219,9 @@ def _of_projects(draws: int, seeds: int) -> list[list[list[float]]]:
     return (1 + shared + own + 0.5 * noise).tolist()
 
 
-@pytest.mark.parametrize("estimate", [lambda row, **more: crossed([row], **more), mean], ids=["table", "documents"])
+@pytest.mark.parametrize(
+    "estimate", [lambda row, **more: crossed_mean([row], **more), mean], ids=["table", "documents"]
+)
 def test_texts_of_one_project_do_not_count_as_many(estimate):
     """At least 93 of 100 with projects, and less than 75 if every text were drawn alone."""
     rows = [table[0] for table in _of_projects(400, 1)]
@@ -234,11 +236,11 @@ def test_texts_of_one_project_do_not_count_as_many(estimate):
 def test_a_mean_over_groups():
     whole = mean([1.0, 3.0, 5.0], groups=["a", "a", "b"])
     assert (whole.value, whole.of) == (3, 3)
-    assert whole == pytest.approx(crossed([[1.0, 3.0, 5.0]], groups=["a", "a", "b"]))
+    assert whole == pytest.approx(crossed_mean([[1.0, 3.0, 5.0]], groups=["a", "a", "b"]))
     assert mean([1.0, 3.0, 5.0], groups=["a", "b", "c"]) == mean([1.0, 3.0, 5.0])
     assert mean([1.0, 3.0, 5.0], groups=["a", "a", "a"]) == mean([1.0, 3.0, 5.0])  # of a single project texts are drawn
     unequal = ([1.0, 2.0, 3.0, 2.0, 2.0, 4.0, 6.0], list("aaaaabc"))
-    assert mean(unequal[0], groups=unequal[1]) == pytest.approx(crossed([unequal[0]], groups=unequal[1]))
+    assert mean(unequal[0], groups=unequal[1]) == pytest.approx(crossed_mean([unequal[0]], groups=unequal[1]))
     without = mean([1.0, 9.0, 3.0, 5.0], [1.0, 0.0, 1.0, 1.0], groups=["a", "c", "a", "b"])
     assert without == whole  # a document without weight takes its group along
     moved = difference([2.0, 5.0, 6.0], [1.0, 2.0, 1.0], groups=["a", "a", "b"])
@@ -250,19 +252,21 @@ def test_a_mean_over_groups():
 
 
 def test_an_interval_over_seeds_and_projects_holds_the_mean():
-    found = [crossed(table, groups=PROJECTS) for table in _of_projects(400, 3)]
+    found = [crossed_mean(table, groups=PROJECTS) for table in _of_projects(400, 3)]
     assert sum(one.low <= 1 <= one.high for one in found) / len(found) > 0.93
 
 
 def test_groups_are_drawn_as_wholes():
     """By hand: groups of 2 and 1 with means 2 and 5; without one the means are 5 and 2, so the error is 1.5."""
     error = math.sqrt(1 / 2 * ((2 - 3) ** 2 + (5 - 3) ** 2))
-    found = crossed([[1.0, 3.0, 5.0]], groups=["a", "a", "b"])
+    found = crossed_mean([[1.0, 3.0, 5.0]], groups=["a", "a", "b"])
     assert found == pytest.approx((3, 3 - 12.706 * error, 3 + 12.706 * error, 3))
-    assert crossed([[1.0, 3.0]], groups=["a", "b"]) == crossed([[1.0, 3.0]])
-    assert crossed([[1.0, 3.0]], groups=["a", "a"]) == crossed([[1.0, 3.0]])  # of a single project texts are drawn
+    assert crossed_mean([[1.0, 3.0]], groups=["a", "b"]) == crossed_mean([[1.0, 3.0]])
+    assert crossed_mean([[1.0, 3.0]], groups=["a", "a"]) == crossed_mean(
+        [[1.0, 3.0]]
+    )  # of a single project texts are drawn
     with pytest.raises(InvalidValue, match="groups must be one for each of the 3 values"):
-        crossed([[1.0, 3.0, 5.0]], groups=["a", "b"])
+        crossed_mean([[1.0, 3.0, 5.0]], groups=["a", "b"])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -277,7 +281,7 @@ def test_what_is_no_number_has_no_interval(value, place):
 
 @pytest.mark.parametrize("table", [[[1.0, math.nan, 2.0]], [[math.nan]], [[1.0, 2.0], [math.inf, 1.0]]])
 def test_a_table_with_what_is_no_number_has_no_interval(table):
-    found = crossed(table, least=0.0)
+    found = crossed_mean(table, least=0.0)
     assert repr(found[1:3]) == repr((math.nan, math.nan))
     assert not math.isfinite(found.value)
 

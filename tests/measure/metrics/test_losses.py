@@ -8,10 +8,10 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.measure.metrics import losses
 from ropewalk.measure.metrics.losses import (
     TokenLosses,
-    binned,
+    bin_means,
     bits_per_byte,
     passages,
-    repeated,
+    repeat_texts,
     text_bytes,
     token_losses,
 )
@@ -30,7 +30,7 @@ def test_every_text_is_read_whatever_is_read_at_once(monkeypatch):
     whole = logits(model, IDS)[:, :-1]
     expected = cross_entropy(whole.transpose(1, 2), IDS[:, 1:], reduction="none")
     for rows in (20, 80, 8192):  # one text at a time, two, all
-        monkeypatch.setattr(losses, "ROWS", rows)
+        monkeypatch.setattr(losses, "TOKENS_PER_BATCH", rows)
         got = token_losses(model, IDS)
         torch.testing.assert_close(got.losses_bn, expected, rtol=1e-3, atol=1e-3)
         assert torch.equal(got.hits_bn, whole.argmax(-1) == IDS[:, 1:])
@@ -79,15 +79,15 @@ def test_passages_are_of_many_projects():
 
 
 def test_repeating():
-    assert repeated(torch.tensor([[1, 2, 3]]), 7).tolist() == [[1, 2, 3, 1, 2, 3, 1]]
+    assert repeat_texts(torch.tensor([[1, 2, 3]]), 7).tolist() == [[1, 2, 3, 1, 2, 3, 1]]
 
 
 def test_bins_are_means_of_all_there_is():
     values = torch.arange(1000.0)
-    got = binned(values)
+    got = bin_means(values)
     assert len(got) == 64
     assert sum(got) / 64 == pytest.approx(499.5, rel=1e-2)
-    assert binned(torch.tensor([1.0, 3.0])) == [1.0, 3.0]
+    assert bin_means(torch.tensor([1.0, 3.0])) == [1.0, 3.0]
 
 
 def test_bits_per_byte_by_hand():

@@ -14,10 +14,10 @@ from ropewalk.measure.metrics.perplexity import (
     breakdown,
     depends_on_length,
     perplexity,
-    rolling,
-    strided,
+    rolling_perplexity,
     strided_losses,
-    truncated,
+    strided_perplexity,
+    truncated_perplexity,
 )
 from ropewalk.measure.tasks import Perplexity
 
@@ -55,7 +55,7 @@ def test_one_pass_gives_what_separate_passes_give(text):
     """Dynamic schedules belong to the row here, and stand still as well."""
     model, lengths = llama(), [9, 40, 61]
     with extended(model, text) if text else nullcontext():
-        one = truncated(model, TEXTS, lengths, one_pass=True)
+        one = truncated_perplexity(model, TEXTS, lengths, one_pass=True)
         each = {length: [losses(model, own[:length]) for own in TEXTS] for length in lengths}
     for length in lengths:
         expected = math.exp(torch.cat(each[length]).mean())
@@ -72,8 +72,8 @@ def test_one_pass_is_refused_where_a_schedule_follows_the_length():
     model, lengths = dynamic(), [20, 61]
     assert depends_on_length(model)
     with pytest.raises(DoesNotFit, match="one_pass is impossible: the checkpoint's own schedule depends on the length"):
-        truncated(model, TEXTS, lengths, one_pass=True)
-    got = truncated(model, TEXTS, lengths)
+        truncated_perplexity(model, TEXTS, lengths, one_pass=True)
+    got = truncated_perplexity(model, TEXTS, lengths)
     for length in lengths:
         expected = math.exp(torch.cat([losses(model, own[:length]) for own in TEXTS]).mean())
         assert got[length].by_token.value == pytest.approx(expected, rel=1e-4)
@@ -91,7 +91,7 @@ def test_an_extension_in_its_place_stands_still():
 def test_one_pass_reads_each_text_once(monkeypatch):
     read, judge = [], perplexities.score_tokens
     monkeypatch.setattr(perplexities, "score_tokens", lambda *given, **named: read.append(1) or judge(*given, **named))
-    truncated(llama(), TEXTS, [9, 20, 40])
+    truncated_perplexity(llama(), TEXTS, [9, 20, 40])
     assert len(read) == len(TEXTS)
 
 
@@ -115,7 +115,10 @@ def test_windows_that_touch_are_rolling():
     apart = [losses(model, own[a : a + window + 1]) for own in TEXTS for a in range(0, len(own) - 21, window)]
     rest = [losses(model, own[-21:])[-((len(own) - 1) % window or window) :] for own in TEXTS]
     expected = torch.cat(apart + rest)
-    one, other = rolling(model, TEXTS, window=window), strided(model, TEXTS, window=window, stride=window)
+    one, other = (
+        rolling_perplexity(model, TEXTS, window=window),
+        strided_perplexity(model, TEXTS, window=window, stride=window),
+    )
     assert one[1:] == other[1:]
     assert one.name == "rolling(20)"
     assert one.tokens == len(expected) == 70 + 61 + 90 - 3
@@ -124,7 +127,7 @@ def test_windows_that_touch_are_rolling():
 
 def test_weights_differ_where_texts_do():
     model = llama()
-    got = strided(model, TEXTS, window=20, stride=10)
+    got = strided_perplexity(model, TEXTS, window=20, stride=10)
     each = [strided_losses(model, own, window=20, stride=10) for own in TEXTS]
     assert got.by_token.value == pytest.approx(math.exp(torch.cat(each).mean()), rel=1e-5)
     assert got.by_text.value == pytest.approx(math.exp(torch.stack([own.mean() for own in each]).mean()), rel=1e-5)
@@ -134,16 +137,16 @@ def test_weights_differ_where_texts_do():
 @pytest.mark.parametrize("stride", [0, 21])
 def test_strides_outside_their_window(stride):
     with pytest.raises(InvalidValue, match=r"stride must be from 1 to the window \(20\)"):
-        strided(llama(), TEXTS, window=20, stride=stride)
+        strided_perplexity(llama(), TEXTS, window=20, stride=stride)
 
 
 def test_texts_that_are_too_short():
     with pytest.raises(DoesNotFit, match="texts must be at least one, of at least 62 tokens each, got 61"):
-        truncated(llama(), TEXTS, [20, 62])
+        truncated_perplexity(llama(), TEXTS, [20, 62])
     with pytest.raises(DoesNotFit, match="at least 62 tokens each, got 61"):
-        rolling(llama(), TEXTS, window=61)
+        rolling_perplexity(llama(), TEXTS, window=61)
     with pytest.raises(DoesNotFit, match="at least one"):
-        truncated(llama(), [], [20])
+        truncated_perplexity(llama(), [], [20])
 
 
 def test_breakdown_by_hand():

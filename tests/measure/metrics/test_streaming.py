@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf import extended
-from ropewalk.measure.metrics.streaming import HeldOutText, long_text, streamed
+from ropewalk.measure.metrics.streaming import HeldOutText, long_text, read_stream
 from ropewalk.texts.corpora import documents
 
 from hf.traces import logits
@@ -20,7 +20,7 @@ IDS = torch.randint(3, 297, (300,), generator=torch.Generator().manual_seed(1))
 
 
 def of(ids, **given):
-    return streamed(model(), tokenizer(), HeldOutText(ids, 1, 1.0), **given)
+    return read_stream(model(), tokenizer(), HeldOutText(ids, 1, 1.0), **given)
 
 
 @pytest.mark.parametrize("line", LINES)

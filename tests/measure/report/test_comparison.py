@@ -18,7 +18,7 @@ from ropewalk.hf.probe.checkpoint_schedule import DROPPED
 from ropewalk.measure.compare.compare import compare
 from ropewalk.measure.compare.runner import OUT_OF_MEMORY
 from ropewalk.measure.compare.store import Store
-from ropewalk.measure.compare.verdict import BREAKS, UNCLEAR, Verdict, not_finite
+from ropewalk.measure.compare.verdict import BREAKS, UNCLEAR, Verdict, why_not_finite
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
@@ -452,7 +452,7 @@ def test_the_page_says_of_how_many_projects_the_texts_are(made):
 def without_loss(made, value, *lines):
     """The same comparison, in which some candidates have no finite loss at the longest length."""
     gone, longest = Estimate(value, nan, nan, 3), made.lengths[-1]
-    kind = not_finite([value])
+    kind = why_not_finite([value])
 
     def broken(one):
         rows = (

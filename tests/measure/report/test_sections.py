@@ -7,7 +7,7 @@ import pytest
 
 from ropewalk.measure.compare.compare import compare, reach
 from ropewalk.measure.compare.store import Store
-from ropewalk.measure.metrics.effective_length import effective
+from ropewalk.measure.metrics.effective_length import effective_length
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, write_report
 from ropewalk.measure.report.figures import figures
@@ -80,7 +80,7 @@ def test_how_far_each_gets(made):
     assert found["yarn", "ruler"] == ("0.50", "0.50", "below 900", "1,400")
     # 1 and 1/2: (1 + 2 / 2) / 3 and (2 + 1 / 2) / 3.
     assert found["yarn", "needle"] == ("0.67", "0.83", "900", "900")
-    assert reach(made, made.candidates[1], "needle") == effective({SHORT: 1.0, LONG: 0.5}, standard=1.0)
+    assert reach(made, made.candidates[1], "needle") == effective_length({SHORT: 1.0, LONG: 0.5}, standard=1.0)
 
 
 def test_maps_by_depth_and_curves_by_length(made, tmp_path):

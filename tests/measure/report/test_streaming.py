@@ -53,7 +53,7 @@ def test_the_table_is_short_and_has_every_stretch(found):
 
 
 def test_a_row_weighs_its_stretches_by_their_tokens(found, monkeypatch):
-    monkeypatch.setattr("ropewalk.measure.report.streaming.ROWS", 1)
+    monkeypatch.setattr("ropewalk.measure.report.streaming.STREAM_ROWS", 1)
     out = StringIO()
     uneven = replace(found, stretches=(StreamSection(91, 3.0, 0.5, 1.0, 1), StreamSection(101, 5.0, 0.5, 1.0, 1)))
     Console(file=out, width=80).print(table(uneven))

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.measure.tasks import Passkey
-from ropewalk.measure.tasks.answers import score_answer, written
+from ropewalk.measure.tasks.answers import score_answer, write_answer
 
 from measure.subjects import subject
 
@@ -28,7 +28,7 @@ def test_as_generate_writes_under_every_extension(asked, line):
         made = who.model.generate(ids, max_new_tokens=12, do_sample=False, **NO_END)
         said = made[0, ids.shape[1] :].tolist()
         assert who.tokenizer.eos_token_id not in said
-        assert written(who, prompt, 12) == who.tokenizer.decode(said)
+        assert write_answer(who, prompt, 12) == who.tokenizer.decode(said)
 
 
 def test_it_stops_at_its_end_and_where_it_is_enough(asked, monkeypatch):
@@ -37,11 +37,11 @@ def test_it_stops_at_its_end_and_where_it_is_enough(asked, monkeypatch):
     words = who.tokenizer.encode("the rope is long")
     told = [torch.tensor([token]) for token in (*words, end, *words)]
     monkeypatch.setattr("ropewalk.measure.tasks.answers.stream", lambda *_, **__: iter(told))
-    assert written(who, prompt, 99) == "the rope is long"
-    assert written(who, prompt, 99, lambda text: "rope" in text) == "the rope"
+    assert write_answer(who, prompt, 99) == "the rope is long"
+    assert write_answer(who, prompt, 99, lambda text: "rope" in text) == "the rope"
     monkeypatch.setattr(who.model.generation_config, "eos_token_id", [words[1], 7])
-    assert written(who, prompt, 99).startswith("the")
-    assert "is long" not in written(who, prompt, 99)
+    assert write_answer(who, prompt, 99).startswith("the")
+    assert "is long" not in write_answer(who, prompt, 99)
 
 
 @pytest.mark.parametrize("wrong", [None, 0, 1, 2])

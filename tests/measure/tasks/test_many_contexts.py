@@ -10,7 +10,7 @@ from ropewalk.measure.api.loading import load_by_name
 from ropewalk.measure.material.prompts import Prompt
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import ManyContexts
-from ropewalk.measure.tasks.many_contexts import combined, read, retrieved
+from ropewalk.measure.tasks.many_contexts import combine, read, retrieve
 from ropewalk.measure.tasks.passkey import QUESTION
 from ropewalk.methods.decoding import NBCE, MeanPooling
 
@@ -69,10 +69,10 @@ def test_rows_are_read_in_batches_of_equal_length(carried, monkeypatch):
 
 def test_a_token_without_probability_has_a_finite_loss():
     logp = torch.tensor([[0.97, 0.02, 0.01]] * 3).log()[:, None]
-    filtered = combined(NBCE(), logp, [2])
+    filtered = combine(NBCE(), logp, [2])
     assert filtered.losses == [20.0]
     assert filtered.hits == [False]
-    assert combined(MeanPooling(beta=0), logp, [2]).losses[0] == pytest.approx(4.605, abs=1e-3)
+    assert combine(MeanPooling(beta=0), logp, [2]).losses[0] == pytest.approx(4.605, abs=1e-3)
 
 
 def test_a_product_is_exact_naive_bayes():
@@ -80,7 +80,7 @@ def test_a_product_is_exact_naive_bayes():
     p_bv = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)).softmax(-1)
     exact = p_bv[0] * (p_bv[1:] / p_bv[0]).prod(0)
     rule = ManyContexts(samples=1, pooling="product").rule(contexts=4)
-    loss = combined(rule, p_bv.log()[:, None], [3]).losses[0]
+    loss = combine(rule, p_bv.log()[:, None], [3]).losses[0]
     assert loss == pytest.approx(-float((exact / exact.sum())[3].log()), abs=1e-5)
 
 
@@ -99,7 +99,7 @@ def test_a_retrieved_context_is_read_alone(carried):
     task, found = ManyContexts(samples=3, pooling="retrieved"), []
     for sample in range(3):
         prompts = task.prompts(carried, 1536, sample)[1:]
-        place, measured = retrieved(prompts), task.measure(carried, 1536, sample)
+        place, measured = retrieve(prompts), task.measure(carried, 1536, sample)
         prompt = prompts[place]
         with torch.no_grad():
             logits = carried.model(torch.tensor([[*prompt.ids, *prompts[sample].answer_ids]])).logits[0]
@@ -115,5 +115,5 @@ def test_a_retrieved_context_is_read_alone(carried):
 def test_the_retrieved_context_is_the_one_that_names_what_is_asked_for():
     texts = ["the value is the sum", "Remember it. 12345 is the pass key.", "a key of a door"]
     prompts = [Prompt(text + QUESTION, " 1", (1,), (2,)) for text in texts]
-    assert retrieved(prompts) == 1
-    assert retrieved([prompts[0]] * 3) == 0
+    assert retrieve(prompts) == 1
+    assert retrieve([prompts[0]] * 3) == 0

@@ -14,7 +14,7 @@ from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName, 
 from ropewalk.measure.compare import cells
 from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.compare import compare
-from ropewalk.measure.compare.runner import here
+from ropewalk.measure.compare.runner import measure_here
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side
 from ropewalk.measure.tasks import Context, Passkey
@@ -172,7 +172,7 @@ def test_a_task_travels_with_its_file(write, tmp_path):
 
 
 def test_a_key_has_the_file_and_those_of_the_package_stay(write, monkeypatch):
-    monkeypatch.setattr(cells, "measured_by", lambda: {"sources": "abc"})  # which changes with the code
+    monkeypatch.setattr(cells, "code_marks", lambda: {"sources": "abc"})  # which changes with the code
 
     def key(task):
         return Cell(rw.Extension(), task, 64, 0).key({})
@@ -187,7 +187,7 @@ def test_a_key_has_the_file_and_those_of_the_package_stay(write, monkeypatch):
     assert key(Passkey()) == "b05309621ce617df31fe68d7e277bbf4bfee35cf20d638db97359ea5944dde57"
 
 
-@pytest.mark.parametrize("measuring", [here, side_by_side(2)], ids=["here", "two processes"])
+@pytest.mark.parametrize("measuring", [measure_here, side_by_side(2)], ids=["here", "two processes"])
 def test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not(write, tmp_path, measuring):
     who, store = subject(tmp_path, longest=64), Store(tmp_path / "cells.sqlite")
 

@@ -13,7 +13,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.measure.tasks import Ruler
-from ropewalk.measure.tasks.answers import found_all, found_any
+from ropewalk.measure.tasks.answers import match_all, match_any
 from ropewalk.measure.tasks.ruler.needles import NeedleKind
 from ropewalk.measure.tasks.ruler.puzzle import PuzzleMaterial
 from ropewalk.measure.tasks.ruler.task import KINDS, Kind
@@ -172,9 +172,9 @@ def test_the_frequencies_of_coded_words_fall_as_stated(who):
 
 def test_scores_are_of_substrings_in_any_case():
     # As NVIDIA's string_match_all and string_match_part: a share of the answers, and any wording.
-    assert found_all("they are ABC and def", ["abc", "DEF", "ghi", "jkl"]) == 0.5
-    assert found_any("in the year 1961.", ["1961", "nineteen sixty-one", "'61"]) == 1.0
-    assert found_any("never", ["1961"]) == 0.0
+    assert match_all("they are ABC and def", ["abc", "DEF", "ghi", "jkl"]) == 0.5
+    assert match_any("in the year 1961.", ["1961", "nineteen sixty-one", "'61"]) == 1.0
+    assert match_any("never", ["1961"]) == 0.0
 
 
 def test_a_part_of_the_answers_is_a_part_of_the_score(who, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
 from ropewalk.measure.tasks import Context, Needle, Passkey, Ruler, StreamEval
-from ropewalk.measure.tasks.task_line import checked, tasks_named
+from ropewalk.measure.tasks.task_line import check_tasks, tasks_named
 
 
 def test_names_with_values():
@@ -19,8 +19,8 @@ def test_names_with_values():
 
 def test_the_loss_is_always_among_them():
     assert tasks_named("needle", 3) == (Context(samples=3), Needle(samples=3))
-    assert checked([Needle()], 5) == (Context(samples=5), Needle())
-    assert checked([Needle(), Context(samples=9)], 5) == (Needle(), Context(samples=9))
+    assert check_tasks([Needle()], 5) == (Context(samples=5), Needle())
+    assert check_tasks([Needle(), Context(samples=9)], 5) == (Needle(), Context(samples=9))
 
 
 def test_ruler_alone_is_all_that_needs_no_file():

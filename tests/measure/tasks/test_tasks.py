@@ -122,7 +122,7 @@ def test_damage_of_many_words_is_of_evenly_spaced_positions(tmp_path, monkeypatc
     who = subject(tmp_path)
     ids = who.passages(1)[0][:TRAINED]
     words = len(who.model.get_input_embeddings().weight)
-    monkeypatch.setattr(damage, "MOST_LOGITS", words * TRAINED // 4)
+    monkeypatch.setattr(damage, "LOGITS_KEPT", words * TRAINED // 4)
     with torch.no_grad():
         p = who.model(input_ids=ids[None]).logits[0].double().softmax(-1)[::4]
         with rw.extended(who.model, "pi:factor=8"):

@@ -7,7 +7,7 @@ import torch
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.positions import PoSE, Randomized, Sequential
-from ropewalk.methods.positions.pose import skipping
+from ropewalk.methods.positions.pose import skip_numbers
 
 from golden_tables import golden
 
@@ -23,7 +23,7 @@ def test_pose_numbers_as_the_authors_for_their_draws(expected):
     """Their sampler's two draws are read off its output: where the numbers jump, and by how much."""
     jumps = [b - a - 1 for a, b in itertools.pairwise(expected)]
     cut = next((place + 1 for place, jump in enumerate(jumps) if jump), 1)
-    assert skipping(len(expected), cut, expected[-1] - len(expected) + 1).tolist() == expected
+    assert skip_numbers(len(expected), cut, expected[-1] - len(expected) + 1).tolist() == expected
 
 
 def test_pose_draws_over_the_authors_range():

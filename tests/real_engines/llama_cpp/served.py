@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import ropewalk as rw
-from ropewalk.engines.export.export import frozen
+from ropewalk.engines.export.export import freeze
 
 from real_engines import models
 from real_engines.process import ask
@@ -17,7 +17,7 @@ def served(model, text, ids, folder, to=None, tokenizer=None):
     place = folder / "exported"
     with rw.extended(model, text) as handle:
         said = rw.export(model, place, target="llama.cpp", target_len=to, tokenizer=tokenizer)
-        static = frozen(handle.extension, handle.facts, to)
+        static = freeze(handle.extension, handle.facts, to)
     with rw.extended(model, static):
         ours = models.log_probabilities(model, ids)
     (theirs,) = ask("llama.cpp", READ, {"prompt": {"command": said.command, "ids": ids}}, folder).values()

@@ -7,10 +7,10 @@ import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.methods.positions import Randomized
-from ropewalk.train.data.mixture import Mixture, by_length, of_two_lengths
+from ropewalk.train.data.mixture import Mixture, mix_by_length, mix_two_lengths
 from ropewalk.train.data.numbering import NumberedRows
 from ropewalk.train.data.packs import PackedRows
-from ropewalk.train.data.tokens import tokenised
+from ropewalk.train.data.tokens import tokenise
 
 from train.texts import folder_of, text, tokenizer
 
@@ -20,7 +20,7 @@ def corpus(path):
     folder_of(path / "texts", count=30, words=40)
     for n in range(8):
         (path / "texts" / f"long{n}.txt").write_text(text(100 + n, 250))
-    return tokenised(f"folder:{path / 'texts'}", "train", tokenizer(), path / "cache")
+    return tokenise(f"folder:{path / 'texts'}", "train", tokenizer(), path / "cache")
 
 
 def test_documents_by_length(tmp_path):
@@ -37,7 +37,7 @@ def test_documents_by_length(tmp_path):
 
 def test_shares_of_tokens_are_what_was_asked_for(tmp_path):
     tokens, shares = corpus(tmp_path), (0.7, 0.3)
-    rows = by_length(tokens, tokenizer(), edges=[400], shares=shares, length=64, count=2000)
+    rows = mix_by_length(tokens, tokenizer(), edges=[400], shares=shares, length=64, count=2000)
     long = {tuple(piece.tolist()) for n in range(len(tokens)) if len(tokens[n]) >= 400 for piece in triples(tokens[n])}
     short = {tuple(piece.tolist()) for n in range(len(tokens)) if len(tokens[n]) < 400 for piece in triples(tokens[n])}
     kinds = Counter()
@@ -79,13 +79,13 @@ def test_what_is_refused(tmp_path):
             Mixture([(0.5, packs), (0.5, other)], count=10)
     given = {"length": 32, "count": 20}
     with pytest.raises(InvalidValue, match="edges must be rising"):
-        by_length(tokens, tokenizer(), edges=[400], shares=[1.0], **given)
+        mix_by_length(tokens, tokenizer(), edges=[400], shares=[1.0], **given)
     with pytest.raises(DoesNotFit, match=r"one with documents of 90000 or more tokens"):
-        by_length(tokens, tokenizer(), edges=[90_000], shares=[0.5, 0.5], **given)
+        mix_by_length(tokens, tokenizer(), edges=[90_000], shares=[0.5, 0.5], **given)
 
 
 def test_short_texts_and_long_documents_in_rows_of_one_length(tmp_path):
-    rows = of_two_lengths(corpus(tmp_path), tokenizer(), short=48, share=0.25, length=192, count=400, seed=1)
+    rows = mix_two_lengths(corpus(tmp_path), tokenizer(), short=48, share=0.25, length=192, count=400, seed=1)
     last = [int(rows[n]["position_ids"].max()) for n in range(400)]
     kinds = Counter("short" if place < 48 else "long" for place in last)
     assert kinds["short"] / 400 == pytest.approx(0.25, abs=0.07)  # three standard errors
@@ -99,4 +99,4 @@ def test_two_lengths_need_documents_longer_than_the_short_ones(tmp_path):
     tokens = corpus(tmp_path)
     short = int(tokens.lengths.max())
     with pytest.raises(DoesNotFit, match=f"one with documents of {short + 1} or more tokens"):
-        of_two_lengths(tokens, tokenizer(), short=short, share=0.5, length=2 * short, count=4)
+        mix_two_lengths(tokens, tokenizer(), short=short, share=0.5, length=2 * short, count=4)

@@ -8,9 +8,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.methods.positions import PoSE, Randomized, Sequential
-from ropewalk.train.data.numbering import Collator, NumberedRows, numbered_for, texts_of
-from ropewalk.train.data.packs import PackedRows, collated, row_of
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.data.numbering import Collator, NumberedRows, number_rows, texts_of
+from ropewalk.train.data.packs import PackedRows, collate_items, row_of
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, train
 
 from hf.models import tiny
@@ -118,7 +118,7 @@ def together(model, rows):
 def test_packed_texts_are_read_as_if_apart(make, lengths):
     model, rows = make().eval(), NumberedRows(Rows(*lengths), Randomized(limit=LIMIT))
     got = together(model, rows)
-    torch.testing.assert_close(got, apart(model, collated([rows[0], rows[1], rows[5]])), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(got, apart(model, collate_items([rows[0], rows[1], rows[5]])), rtol=1e-4, atol=1e-4)
     assert not torch.allclose(got, together(model, Rows(*lengths)), atol=1e-2)  # the numbers matter
 
 
@@ -128,7 +128,7 @@ def test_a_row_of_one_text_beside_a_row_of_several(attention):
     items = [NumberedRows(Rows(*lengths), Randomized(limit=LIMIT))[2] for lengths in ((40,), (7, 20, 1, 12))]
     batch = Collator(model)(items)
     got = model(**{name: value for name, value in batch.items() if name != "labels"}, use_cache=False).logits
-    torch.testing.assert_close(got, apart(model, collated(items)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(got, apart(model, collate_items(items)), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.sampled(cases=2)
@@ -140,7 +140,7 @@ def test_packed_texts_under_an_extension(extension):
     model = tiny("llama")
     with rw.extended(model, extension):
         got = together(model, rows)
-        expected = apart(model, collated([rows[0], rows[1], rows[5]]))
+        expected = apart(model, collate_items([rows[0], rows[1], rows[5]]))
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -157,9 +157,9 @@ def test_texts_are_told_by_their_beginnings():
 
 def test_an_extension_with_positions_has_its_rows_numbered():
     model, rows = tiny("llama"), Rows(9, 9)
-    assert numbered_for(model, rows, seed=0) is rows
+    assert number_rows(model, rows, seed=0) is rows
     with rw.extended(model, "randomized:limit=200"):
-        got = numbered_for(model, rows, seed=3)[4]["position_ids"]
+        got = number_rows(model, rows, seed=3)[4]["position_ids"]
     assert torch.equal(got, NumberedRows(rows, Randomized(limit=200), seed=3)[4]["position_ids"])
 
 
@@ -174,7 +174,7 @@ def learning(path, make, name, steps, **more):
 
 
 @pytest.mark.sampled(cases=1)
-@pytest.mark.parametrize("make", [gpt2, lambda: fresh(SMALL)], ids=["learned", "rotary"])
+@pytest.mark.parametrize("make", [gpt2, lambda: new_small_model(SMALL)], ids=["learned", "rotary"])
 def test_training_goes_on_with_the_same_numbers(tmp_path, make):
     whole = losses(learning(tmp_path, make, "whole", 8))
     learning(tmp_path, make, "cut", 8, callbacks=[StopAt(5)])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.train.data.packs import IGNORED, PackedRows, collated
+from ropewalk.train.data.packs import IGNORED, PackedRows, collate_items
 from ropewalk.train.data.puzzles import KINDS, PuzzleMaker, passkey
 
 from train.texts import text, tokenizer, tokens
@@ -136,7 +136,7 @@ def test_repeats_repeat(tmp_path):
 
 def test_batches(tmp_path):
     rows = packs(tmp_path)
-    assert collated([rows[0], rows[1]])["labels"].shape == (2, 64)
+    assert collate_items([rows[0], rows[1]])["labels"].shape == (2, 64)
 
 
 def test_what_is_refused(tmp_path):

@@ -6,13 +6,13 @@ from full_disk import room
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.texts.corpora import documents
 from ropewalk.train.data import tokens as module
-from ropewalk.train.data.tokens import tokenised
+from ropewalk.train.data.tokens import tokenise
 
 from train.texts import folder_of, tokenizer
 
 
 def every(path):
-    found = tokenised(folder_of(path / "texts"), "train", tokenizer(), path / "kept")
+    found = tokenise(folder_of(path / "texts"), "train", tokenizer(), path / "kept")
     return [found[index].tolist() for index in range(len(found))]
 
 
@@ -30,9 +30,9 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_that_is_read_again(tmp_path)
 def test_documents_are_tokenised_few_at_a_time_where_they_are_long(tmp_path, monkeypatch, most):
     """A batch of books would not fit into memory; what is tokenised does not depend on it."""
     batches = []
-    encoded = module._encoded
+    encoded = module._encode
     monkeypatch.setattr(module, "CHARACTERS", most)
-    monkeypatch.setattr(module, "_encoded", lambda texts, _: batches.append(texts) or encoded(texts, tokenizer()))
+    monkeypatch.setattr(module, "_encode", lambda texts, _: batches.append(texts) or encoded(texts, tokenizer()))
     found = every(tmp_path)
     assert found == [
         [*tokenizer().encode(each.text), tokenizer().eos_token_id]
@@ -46,7 +46,7 @@ def test_a_tokenizer_without_an_end_token_is_refused_by_name(tmp_path):
     endless = tokenizer.__wrapped__()
     endless.eos_token = None
     with pytest.raises(DoesNotFit, match="tokenizer must be one with an end token"):
-        tokenised(folder_of(tmp_path / "texts"), "train", endless, tmp_path / "kept")
+        tokenise(folder_of(tmp_path / "texts"), "train", endless, tmp_path / "kept")
 
 
 def test_a_corpus_that_was_changed_is_refused_by_name(tmp_path):

@@ -15,7 +15,7 @@ from ropewalk.methods.reach import Causal, LeakyReRoPE, ReRoPE, Window
 from ropewalk.train.data.passages import Passages
 from ropewalk.train.data.puzzles import PuzzleShares
 from ropewalk.train.recipes.pretrain import PretrainSettings, extension_for, pretrain, without_rerope
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan
 
 from train.texts import folder_of, tokens
@@ -70,7 +70,7 @@ def test_biases_learn_and_are_not_pulled_towards_0(tmp_path):
         model = run(tmp_path, "kerple", steps=6)
     names = [name for name, _ in model.named_parameters() if "kerple" in name]
     assert len(names) == 3 * 2
-    begun = rw.extend(fresh(ModelShape(**SMALL)), "kerple").model.state_dict()
+    begun = rw.extend(new_small_model(ModelShape(**SMALL)), "kerple").model.state_dict()
     assert all(not torch.equal(model.state_dict()[name], begun[name]) for name in names)
 
 
@@ -85,7 +85,7 @@ def test_only_biases_of_queries_and_keys_learn(tmp_path):
 def test_a_table_of_learned_places_under_random_numbers(tmp_path):
     model = run(tmp_path, "randomized:limit=128", steps=20, packed=False, places="learned")
     table = model.transformer.wpe.weight.detach()
-    before = fresh(ModelShape(**SMALL, places="learned"), numbers=128).transformer.wpe.weight
+    before = new_small_model(ModelShape(**SMALL, places="learned"), numbers=128).transformer.wpe.weight
     moved = ((table - before).norm(dim=1) > 0.05).float()
     assert table.shape == (128, 32)
     assert moved[32:].mean() > 0.9  # places beyond the trained length have been trained as well

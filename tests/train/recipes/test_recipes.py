@@ -22,7 +22,7 @@ from ropewalk.train.recipes.listing import recipe
 from ropewalk.train.recipes.long_instruct import AnsweredRows, LongInstructSettings, long_instruct
 from ropewalk.train.recipes.running import run
 from ropewalk.train.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan
 
 from train.recipes.scripted import Scripted
@@ -39,7 +39,7 @@ IDS = torch.randint(5, 290, (1, 60), generator=torch.Generator().manual_seed(1))
 def model(tmp_path):
     place = tmp_path / "short"
     shape = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, trained_len=32)
-    fresh(shape, end=tokenizer().eos_token_id).save_pretrained(place)
+    new_small_model(shape, end=tokenizer().eos_token_id).save_pretrained(place)
     tokenizer().save_pretrained(place)
     return place
 
@@ -373,5 +373,5 @@ def test_the_carried_model_has_a_name_for_every_recipe(name, tmp_path, monkeypat
 
 def test_a_small_model_ends_where_the_tokenizers_made_here_end():
     """Without being told: the end is their first token, and texts of a corpus are divided by it."""
-    config = fresh(ModelShape(vocabulary=300, width=16, inner=16, layers=1, heads=1)).config
+    config = new_small_model(ModelShape(vocabulary=300, width=16, inner=16, layers=1, heads=1)).config
     assert {config.bos_token_id, config.eos_token_id} == {tokenizer().eos_token_id} == {0}

@@ -8,7 +8,7 @@ import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.train.recipes import long_instruct as instructing
 from ropewalk.train.recipes.listing import recipes
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import last_checkpoint
 
 from train.recipes.scripted import Scripted
@@ -30,7 +30,7 @@ def command(tmp_path, monkeypatch):
     """A recipe's command; what it prints is no matter here."""
     monkeypatch.setattr(instructing, "asker", lambda model, tokenizer: Scripted())
     shape = ModelShape(**SHAPE)
-    fresh(shape, end=tokenizer().eos_token_id).save_pretrained(tmp_path / "base")
+    new_small_model(shape, end=tokenizer().eos_token_id).save_pretrained(tmp_path / "base")
     tokenizer().save_pretrained(tmp_path / "base")
     corpus = folder_of(tmp_path / "texts", count=240, words=300)
 

@@ -16,7 +16,7 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import To, known, require_plausible, target
 from ropewalk.cli.verbs.serving.engine import Serving, load
 from ropewalk.errors import InvalidValue, not_installed
-from ropewalk.extension.notation import separated
+from ropewalk.extension.notation import split_list
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import DEFAULT, NAME, path_of
 
@@ -89,7 +89,7 @@ def serve(
         raise InvalidValue.because("--host", sentence, remedy=f"pass --api-key, set {KEY}, or pass --insecure")
     require_plausible(model)
     target(to)
-    lines = [line for text in extensions or [] for line in separated(text, "--extensions")]
+    lines = [line for text in extensions or [] for line in split_list(text, "--extensions")]
     start = extension or (START if model == str(DEFAULT) else "")
     if options.is_spread:
         sentence = "serve keeps keys and values on one device, and auto is several"

@@ -28,7 +28,7 @@ WORDS = (
 )
 
 
-def _split(digits: str) -> dict[str, Any]:
+def _split_rule(digits: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": WORDS % digits}, "behavior": "Isolated", "invert": False}
 
 
@@ -43,9 +43,9 @@ class Rules(NamedTuple):
 RULES = (
     Rules("smollm", (DIGITS, GPT2)),
     Rules("gpt-2", (GPT2,)),
-    Rules("qwen2", (_split(""), BYTES)),
-    Rules("llama-bpe", (_split("{1,3}"), BYTES), ignores_merges=True),
-    Rules("dbrx", (_split("{1,3}"), BYTES)),
+    Rules("qwen2", (_split_rule(""), BYTES)),
+    Rules("llama-bpe", (_split_rule("{1,3}"), BYTES), ignores_merges=True),
+    Rules("dbrx", (_split_rule("{1,3}"), BYTES)),
 )
 
 

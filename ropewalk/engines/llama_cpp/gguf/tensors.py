@@ -33,7 +33,7 @@ def tensors(architecture: Architecture, text: Any, weights: Mapping[str, Tensor]
         if architecture.norms_add_one and key.endswith("norm.weight"):
             value = value.float() + 1
         if architecture.interleaved and ".self_attn." in key:
-            value = _interleaved(key, value, text)
+            value = _interleave(key, value, text)
         yield name, value.float() if value.dim() == 1 or name.endswith("_norm.weight") else value
 
 
@@ -44,7 +44,7 @@ def add_tensor(writer: Any, name: str, value: Tensor) -> None:
     writer.add_tensor(name, data, raw_dtype=kind)
 
 
-def _interleaved(key: str, value: Tensor, text: Any) -> Tensor:
+def _interleave(key: str, value: Tensor, text: Any) -> Tensor:
     """The rows of q and k in the order in which neighbours make a pair; everything else unchanged."""
     heads = {"q_proj": text.num_attention_heads, "k_proj": text.num_key_value_heads}
     count = next((count for name, count in heads.items() if f".{name}." in key), None)

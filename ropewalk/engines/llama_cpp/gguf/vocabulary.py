@@ -13,7 +13,7 @@ import gguf
 from ropewalk.engines.llama_cpp.gguf.pre_tokenizers import name_of
 from ropewalk.errors import DoesNotFit
 from ropewalk.files import read_json
-from ropewalk.hf.checkpoint.begin_tokens import around
+from ropewalk.hf.checkpoint.begin_tokens import tokens_around
 
 
 def add_vocabulary(writer: Any, tokenizer: Any | None, rows: int) -> list[str]:
@@ -55,7 +55,7 @@ def _add_special(writer: Any, tokenizer: Any) -> None:
         index = getattr(tokenizer, f"{name}_token_id")
         if index is not None:
             getattr(writer, f"add_{name}_token_id")(index)
-    begin, end = around(tokenizer)
+    begin, end = tokens_around(tokenizer)
     writer.add_add_bos_token(tokenizer.bos_token_id is not None and tokenizer.bos_token_id in begin[:1])
     writer.add_add_eos_token(tokenizer.eos_token_id is not None and tokenizer.eos_token_id in end[-1:])
     if tokenizer.chat_template:

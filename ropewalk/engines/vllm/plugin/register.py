@@ -22,8 +22,10 @@ def register() -> None:
     from vllm.model_executor.model_loader import utils
 
     unknown = why_unknown(vllm.__version__)
-    _replace(rotary_embedding, "get_rope", lambda theirs: _refusing(theirs, unknown) if unknown else _with_plan(theirs))
-    _replace(utils, "initialize_model", lambda theirs: _checked(theirs, unknown))
+    _replace(
+        rotary_embedding, "get_rope", lambda theirs: _refuse_plans(theirs, unknown) if unknown else _with_plan(theirs)
+    )
+    _replace(utils, "initialize_model", lambda theirs: _refuse_unplanned(theirs, unknown))
     if not unknown:
         from vllm.model_executor.layers.attention import Attention
 
@@ -76,7 +78,7 @@ def _require_plain(parameters: dict[str, Any], dual_chunk: Any) -> None:
         raise DoesNotFit.because("rope_parameters", f"Ropewalk's rotary module for vLLM does not support {other[0]}")
 
 
-def _checked(theirs: Callable[..., Any], unknown: str) -> Callable[..., Any]:
+def _refuse_unplanned(theirs: Callable[..., Any], unknown: str) -> Callable[..., Any]:
     """`initialize_model`: refuses what would be computed without its plan."""
 
     def initialize_model(vllm_config: Any, *args: Any, model_config: Any = None, **kwargs: Any) -> Any:
@@ -95,7 +97,7 @@ def _checked(theirs: Callable[..., Any], unknown: str) -> Callable[..., Any]:
     return initialize_model
 
 
-def _refusing(theirs: Callable[..., Any], unknown: str) -> Callable[..., Any]:
+def _refuse_plans(theirs: Callable[..., Any], unknown: str) -> Callable[..., Any]:
     """`get_rope` of an unknown version: a plan is refused."""
     signature = inspect.signature(theirs)
 

@@ -86,12 +86,12 @@ def rotary_module(
     key = (id(plan), rows, dtype, torch.get_default_device())
     module = _SHARED.get(key)
     if module is None:
-        module = _SHARED[key] = _made(plan, head_size, rows, neox, dtype)
+        module = _SHARED[key] = _make(plan, head_size, rows, neox, dtype)
         module.plan = plan  # keeps the plan, and so its id, for as long as the module lasts
     return module  # type: ignore[return-value]
 
 
-def _made(plan: ModelPlan, head_size: int, rows: int, neox: bool, dtype: torch.dtype) -> Module:
+def _make(plan: ModelPlan, head_size: int, rows: int, neox: bool, dtype: torch.dtype) -> Module:
     if not plan.is_tables:
         return Unrotated()
     rotary, base = plan.rotary(rows), plan.planned[0].facts.base

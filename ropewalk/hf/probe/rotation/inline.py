@@ -18,7 +18,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.cache_contents import CachedLayer, GrownCache
 from ropewalk.hf.probe.facts import USUAL_BASE
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.probe.rotary_output import filled
+from ropewalk.hf.probe.rotary_output import fill_output
 from ropewalk.hf.probe.rotation.tables import (
     PAST_EVERY_SWITCH,
     LongTable,
@@ -28,7 +28,7 @@ from ropewalk.hf.probe.rotation.tables import (
     layer_type,
     layout,
     long_table,
-    measured,
+    measure_table,
 )
 
 SINE_ATOL = 1e-3  # of sines in float32, whose angles are rounded
@@ -56,7 +56,9 @@ def inline_layers(
     reason = f"{type(model).__name__} does not use transformers' attention interface"
     config = model.config.get_text_config()
     layers, heads, width = (getattr(config, name, None) for name in SIZES)
-    rotations = [_called(call) for call in calls] or [_stored(*entry) for entry in position_tables(model)]
+    rotations = [_module_rotation(call) for call in calls] or [
+        _table_rotation(*entry) for entry in position_tables(model)
+    ]
     rotations = rotations * layers if layers and len(rotations) == 1 else rotations
     if not rotations or not (layers and heads and width) or len(rotations) != layers:
         raise DoesNotFit.because("model", reason)
@@ -110,7 +112,7 @@ def _is_used(model: PreTrainedModel, ids: Tensor, rotation: InlineRotation) -> b
     before = module._buffers[table.name] if table else None
     if table and before is not None:
         module._buffers[table.name] = torch.full_like(before, math.nan)
-    hook = None if table else module.register_forward_hook(lambda *call: filled(call[-1], math.nan, math.nan))
+    hook = None if table else module.register_forward_hook(lambda *call: fill_output(call[-1], math.nan, math.nan))
     try:
         return bool(model(input_ids=ids, use_cache=False)[0].isnan().any())
     finally:
@@ -125,10 +127,10 @@ def _window(config: Any) -> str:
     return next((name for name, value in vars(config).items() if "window" in name and type(value) is int), "")
 
 
-def _called(call: RotaryCall) -> InlineRotation:
+def _module_rotation(call: RotaryCall) -> InlineRotation:
     """The rotation by a rotary module."""
     dims, interleaved = layout(call)
-    short, long = (measured(call, dims, last) for last in (1, PAST_EVERY_SWITCH))
+    short, long = (measure_table(call, dims, last) for last in (1, PAST_EVERY_SWITCH))
     second = long_table(call, dims, short, long) if short != long else None
     kind = layer_type(call)
     return InlineRotation(
@@ -136,7 +138,7 @@ def _called(call: RotaryCall) -> InlineRotation:
     )
 
 
-def _stored(module: nn.Module, table: PositionTable, content: Measured) -> InlineRotation:
+def _table_rotation(module: nn.Module, table: PositionTable, content: Measured) -> InlineRotation:
     """The rotation by a table of sin and cos; whether pairs are neighbours it does not say, and no schedule asks."""
     inv_freq, temperature = content
     return InlineRotation(module, 2 * len(inv_freq), None, inv_freq, temperature, positions=table)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.probe.rotary_output import rotates
+from ropewalk.hf.probe.rotary_output import is_rotary_output
 
 
 def rotary_modules(model: nn.Module) -> list[nn.Module]:
@@ -20,7 +20,7 @@ def rotary_modules(model: nn.Module) -> list[nn.Module]:
     return modules
 
 
-def turns(model: nn.Module) -> bool:
+def has_rotation(model: nn.Module) -> bool:
     """Whether the model has a rotary module."""
     return bool(modules_with_rotation(model))
 
@@ -33,12 +33,12 @@ def modules_with_rotation(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def watched_rotation(model: nn.Module) -> Iterator[list[nn.Module]]:
+def watch_rotation(model: nn.Module) -> Iterator[list[nn.Module]]:
     """These modules, and whatever else answers with a rotation while the model reads inside the block."""
     rotary = modules_with_rotation(model)
 
     def look(module: nn.Module, _: Any, output: Any) -> None:
-        if module not in rotary and rotates(output):
+        if module not in rotary and is_rotary_output(output):
             rotary.append(module)
 
     leaves = [module for module in model.modules() if next(module.children(), None) is None]

@@ -24,7 +24,7 @@ class NormsAfter(NamedTuple):
 
 
 @contextmanager
-def norms_watched(model: nn.Module) -> Iterator[Callable[[Tensor, Tensor], NormsAfter]]:
+def watch_norms(model: nn.Module) -> Iterator[Callable[[Tensor, Tensor], NormsAfter]]:
     """A function of the queries and keys of a forward inside the block: which norms returned them."""
     answers: list[tuple[nn.Module, Tensor]] = []
 

@@ -46,11 +46,11 @@ def long_table(call: RotaryCall, dims: int, short: Measured, long: Measured) -> 
     low, high = 1, PAST_EVERY_SWITCH  # last positions at which the one and the other table is in force
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if measured(call, dims, middle) == short else (low, middle)
-    return LongTable(low + 1, *long) if measured(call, dims, high) == long else None
+        low, high = (middle, high) if measure_table(call, dims, middle) == short else (low, middle)
+    return LongTable(low + 1, *long) if measure_table(call, dims, high) == long else None
 
 
-def measured(call: RotaryCall, dims: int, last: int) -> Measured:
+def measure_table(call: RotaryCall, dims: int, last: int) -> Measured:
     """The frequencies and the temperature of a rotary module for a text up to `last`, at positions 0 and 1."""
     cos, sin = (part.double().reshape(3, -1)[:2] for part in cos_and_sin(_answer(call, [0, 1, last])))
     width = cos.shape[1]
@@ -97,7 +97,7 @@ def positions_of(call: RotaryCall) -> Tensor:
     return positions if isinstance(positions, Tensor) else torch.zeros(1)
 
 
-def along(call: RotaryCall, axis: int) -> RotaryOutput:
+def rotation_along(call: RotaryCall, axis: int) -> RotaryOutput:
     """The answer of a copy of a rotary module to tokens that stand at 1 along one axis and at 0 along the others."""
     positions = torch.zeros_like(positions_of(call))
     positions[axis] = 1

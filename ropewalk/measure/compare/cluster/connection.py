@@ -17,7 +17,7 @@ from ropewalk.errors import Conflict, InvalidValue, Unreadable, not_installed
 from ropewalk.signals import handling
 
 LOCAL = "local"  # a cluster on this machine, for this command only
-PATIENCE = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
+CLUSTER_TIMEOUT = 5.0  # seconds for a cluster to answer; Ray waits minutes and then ends the process
 GRACE = 5.0  # seconds for the processes of a cluster to end by themselves
 RUNNING = "start one with ray start --head, or use local"
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, with no settings
@@ -25,7 +25,7 @@ SETTINGS = 4  # the kind of the frame that answers it
 TOKEN = "if its head asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"  # as Ray 2.60's do by themselves
 
 
-def reachable(address: str) -> str:
+def require_reachable(address: str) -> str:
     """Refuse a wrong address before a model is loaded."""
     place = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
     if place in (LOCAL, "auto"):
@@ -44,7 +44,7 @@ def reachable(address: str) -> str:
 
 def _answers(host: str, port: int) -> bool:
     """Whether a port may be a Ray head's, which speaks HTTP/2; Ray would try any other for minutes."""
-    with socket.create_connection((host, port), timeout=PATIENCE) as there:
+    with socket.create_connection((host, port), timeout=CLUSTER_TIMEOUT) as there:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
             return True  # a greeting in the clear would not be answered
         there.sendall(GREETING)
@@ -54,7 +54,7 @@ def _answers(host: str, port: int) -> bool:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[None]:
+def connect(address: str) -> Iterator[None]:
     """Ray for as long as a block lasts. A local cluster leaves no files and sends no statistics.
 
     A connection that the caller has is used, and stays.

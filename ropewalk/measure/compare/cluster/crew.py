@@ -20,9 +20,9 @@ import torch
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.cluster.connection import connected, ray_package, reachable
-from ropewalk.measure.compare.cluster.room import needed, workers
-from ropewalk.measure.compare.installed import installed, require_same
+from ropewalk.measure.compare.cluster.connection import connect, ray_package, require_reachable
+from ropewalk.measure.compare.cluster.room import bytes_needed, workers_with_room
+from ropewalk.measure.compare.installed import installed_versions, require_same
 from ropewalk.measure.compare.runner import (
     FAILED,
     OUT_OF_MEMORY,
@@ -41,13 +41,13 @@ SETTLING = 5.0  # seconds in which a cluster that has just started says what it 
 SHORT_OF_MEMORY = "low on memory"  # in Ray's message about an actor that its node killed
 
 
-def on_cluster(address: str) -> Measuring:
+def measure_on_cluster(address: str) -> Measuring:
     """A way for `run` to measure: on the cluster at HOST:PORT, the known one (auto), or a new one (local)."""
-    place = reachable(address)
+    place = require_reachable(address)
 
     def measuring(subject: Subject, missing: Sequence[Cell]) -> Generator[Finished, None, None]:
         if missing:
-            with connected(place):
+            with connect(place):
                 yield from _Crew(subject, missing).finished()
 
     return measuring
@@ -117,7 +117,7 @@ class _Crew:
         self._jobs: dict[Any, _Job] = {}  # by Ray's reference to the result
         self._deaths: Counter[Cell | Group | None] = Counter()  # over a cell, over cells alike, while loading (None)
         self._measured = False
-        need = needed(subject)
+        need = bytes_needed(subject)
         kind, places = self._room(need)
         self._actors = self._ray.remote(RayWorker).options(**{f"num_{kind.lower()}s": 1}, memory=need)
         self._subject = self._ray.put(subject.packed(max(cell.task.samples for cell in cells)))
@@ -130,7 +130,7 @@ class _Crew:
         until = time.monotonic() + SETTLING
         while True:
             try:
-                return workers(self._ray.nodes(), self._ray.available_resources(), need)
+                return workers_with_room(self._ray.nodes(), self._ray.available_resources(), need)
             except DoesNotFit:
                 if time.monotonic() > until:
                     raise
@@ -171,7 +171,7 @@ class _Crew:
 
     def _hire(self) -> None:
         worker = self._actors.remote()
-        self._jobs[worker.load.remote(self._subject, installed())] = _Job(worker, None)
+        self._jobs[worker.load.remote(self._subject, installed_versions())] = _Job(worker, None)
 
     def _employ(self, job: _Job) -> None:
         others = [other.cell.extension for other in self._jobs.values() if other.cell]

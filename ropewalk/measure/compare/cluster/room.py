@@ -8,25 +8,25 @@ from typing import Any
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.use.inspect import sizes
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.losses import ROWS
+from ropewalk.measure.metrics.losses import TOKENS_PER_BATCH
 from ropewalk.methods.spec import Json
 
 MODELS = 2.0  # the model as it arrives, and as it is used
 STATES = 12  # hidden states of a token that exist at once in a layer: its input, queries, keys, values, their products
-FLOAT32 = 4  # bytes, also where the model is in half precision: losses are computed in float32
+FLOAT32_BYTES = 4  # bytes, also where the model is in half precision: losses are computed in float32
 
 
-def needed(subject: Subject) -> int:
+def bytes_needed(subject: Subject) -> int:
     """Bytes: the model, the cache of the longest text, and what is computed for the tokens of one batch."""
     config: Any = subject.model.config.get_text_config()
     weights = sum(parameter.nbytes for parameter in subject.model.parameters())
     cache = sizes(subject.model, target_len=subject.longest).cache_bytes(subject.own.extension)
     inner = int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
     numbers = int(config.vocab_size) + STATES * int(config.hidden_size) + 2 * inner
-    return int(MODELS * weights + cache + FLOAT32 * max(ROWS, subject.longest) * numbers)
+    return int(MODELS * weights + cache + FLOAT32_BYTES * max(TOKENS_PER_BATCH, subject.longest) * numbers)
 
 
-def workers(nodes: Sequence[Json], free: Mapping[str, float], need: float) -> tuple[str, int]:
+def workers_with_room(nodes: Sequence[Json], free: Mapping[str, float], need: float) -> tuple[str, int]:
     """GPU or CPU, and for how many workers of `need` bytes there is room; `free` is what no other job holds."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     kind = "GPU" if any(node.get("GPU", 0) >= 1 for node in alive) else "CPU"

@@ -22,11 +22,11 @@ from difflib import SequenceMatcher
 from random import Random
 from typing import Annotated, ClassVar, NamedTuple
 
-from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, filled, require_count
+from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt, require_count
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.material.words import ADJECTIVES, NOUNS
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
-from ropewalk.measure.tasks.answers import score_answer, written
+from ropewalk.measure.tasks.answers import score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.record import ABOVE_ONE
 from ropewalk.methods.spec import Json
@@ -92,7 +92,7 @@ class Coreference(Retrieval):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One conversation."""
         posed = self.posed(subject, length, sample)
-        text = written(subject, posed.prompt, len(posed.prompt.answer_ids), lambda reply: "\n" in reply.strip())
+        text = write_answer(subject, posed.prompt, len(posed.prompt.answer_ids), lambda reply: "\n" in reply.strip())
         score, loss = posed.score(text), score_answer(subject, posed.prompt).loss
         numbers = {"score": score, "right": score == 1, "loss": loss, "chance": posed.chance}
         return {**numbers, "depth": posed.depth, "wrote": text}
@@ -118,7 +118,7 @@ class Coreference(Retrieval):
             return "".join(map(str, exchanges)) + question
 
         growing = GrowingPrompt(conversation, f" {marker} {texts[asked]}")
-        prompt, _ = filled(subject.tokenizer, growing, length, subject.filler(random))
+        prompt, _ = fill_prompt(subject.tokenizer, growing, length, subject.filler(random))
         require_count(prompt, dict.fromkeys(texts, 1))
         return PosedConversation(prompt, marker, tuple(texts), asked, depths[asked])
 

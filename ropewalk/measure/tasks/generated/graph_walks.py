@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Annotated, ClassVar, NamedTuple
 
-from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, filled
+from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
-from ropewalk.measure.tasks.answers import score_answer, written
+from ropewalk.measure.tasks.answers import score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.record import NOT_NEGATIVE
 from ropewalk.methods.spec import Json
@@ -48,7 +48,7 @@ Here is the graph to operate on:
 """
 BFS, PARENTS = "Perform a BFS from node {node} with depth {depth}.", "Find the parents of node {node}."
 QUESTION = "Operation: {operation}\nFinal Answer:"
-LETTERS = 4
+NODE_LETTERS = 4
 WIDTH = (2, 4)  # nodes of a layer of the search, or parents
 FEWEST_OTHER_EDGES, SHORTEST_EDGE = 8, 4  # other edges at least; tokens of an edge at least
 SPARE = 4  # tokens that may be written beside as many as the answer has
@@ -88,7 +88,7 @@ class GraphWalks(Retrieval):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One graph."""
         prompt, answer, chance = self.posed(subject, length, sample)
-        text = written(subject, prompt, len(prompt.answer_ids) + SPARE, lambda reply: "]" in reply)
+        text = write_answer(subject, prompt, len(prompt.answer_ids) + SPARE, lambda reply: "]" in reply)
         score = f1(named_nodes(text), answer)
         loss = score_answer(subject, prompt).loss
         return {"score": score, "right": score == 1, "loss": loss, "chance": chance, "wrote": text}
@@ -102,7 +102,7 @@ class GraphWalks(Retrieval):
         random = self.chance(subject, length, sample)
         nodes = _nodes(random, length // SHORTEST_EDGE + 100)
         walk = search(random, nodes, self.depth) if self.depth else parents(random, nodes)
-        edges, order = _with_others(random, walk, nodes, length // SHORTEST_EDGE), random.random()
+        edges, order = _add_others(random, walk, nodes, length // SHORTEST_EDGE), random.random()
 
         def listed(more: int) -> list[Edge]:
             return edges[: len(walk.edges) + FEWEST_OTHER_EDGES + more]
@@ -115,7 +115,7 @@ class GraphWalks(Retrieval):
 
         answer = f" [{', '.join(walk.answer)}]"
         room = subject.tokens(answer) + SPARE
-        prompt, more = filled(subject.tokenizer, GrowingPrompt(text, answer, room), length, subject.filler(random))
+        prompt, more = fill_prompt(subject.tokenizer, GrowingPrompt(text, answer, room), length, subject.filler(random))
         others = {node for edge in listed(more) for node in edge} - {walk.start}
         return PosedWalk(prompt, frozenset(walk.answer), f1(others, frozenset(walk.answer)))
 
@@ -166,7 +166,7 @@ def parents(random: Random, nodes: list[str]) -> Walk:
     return Walk(PARENTS.format(node=child), child, named, edges, (child, *named), named)
 
 
-def _with_others(random: Random, walk: Walk, nodes: list[str], count: int) -> list[Edge]:
+def _add_others(random: Random, walk: Walk, nodes: list[str], count: int) -> list[Edge]:
     """The edges that decide, then `count` others, all different; new nodes join as the list grows."""
     edges = dict.fromkeys(walk.edges)
     while len(edges) < len(walk.edges) + FEWEST_OTHER_EDGES + count:
@@ -181,6 +181,6 @@ def _nodes(random: Random, count: int) -> list[str]:
     """Names of four letters, all different and none of the examples'."""
     names: dict[str, None] = {}
     while len(names) < count:
-        name = "".join(random.choices(string.ascii_lowercase, k=LETTERS))
+        name = "".join(random.choices(string.ascii_lowercase, k=NODE_LETTERS))
         names |= {} if name in TASK else {name: None}
     return list(names)

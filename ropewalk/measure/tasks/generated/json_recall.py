@@ -21,7 +21,7 @@ from random import Random
 from typing import Annotated, ClassVar, Literal, NamedTuple
 from uuid import UUID
 
-from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, filled, require_count
+from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt, require_count
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
 from ropewalk.measure.tasks.answers import score_answer
@@ -73,7 +73,7 @@ class JsonRecall(AtDepths):
             listed.insert(round(depth * len(listed)), (key, value))
             return json.dumps(dict(listed), indent=1) + TASK + question
 
-        prompt, more = filled(subject.tokenizer, GrowingPrompt(text, f" {value}"), length, subject.filler(random))
+        prompt, more = fill_prompt(subject.tokenizer, GrowingPrompt(text, f" {value}"), length, subject.filler(random))
         require_count(prompt, {key: 2, value: 1})
         return PosedKey(prompt, 1 + EXAMPLES + FEWEST_OTHER_PAIRS + more)
 

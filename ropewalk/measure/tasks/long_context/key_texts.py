@@ -33,7 +33,7 @@ from ropewalk.measure.metrics.key_tokens import is_key
 from ropewalk.measure.metrics.perplexity import strided_losses
 from ropewalk.methods.spec import Json
 
-VERSION = 1  # of the file
+KEY_TEXTS_VERSION = 1  # of the file
 RULE = "a file of key tokens, as `ropewalk compare --tasks longppl` writes it"
 HOLDS = 0.25  # nats: a reference whose loss rises by more on the whole text does not read it
 LEAST_SHARE = 0.5  # share of the key characters that must be in tokens of the judged model
@@ -78,14 +78,14 @@ def key_text(subject: Subject, sample: int, rule: KeyRule) -> KeyText:
     print([text.text[begin:end] for begin, end in text.keys])
     """
     text = str(subject.tokenizer.decode(subject.passages(sample + 1)[sample]))
-    ids, offsets = _tokenised(text, subject.tokenizer)
+    ids, offsets = _tokenise(text, subject.tokenizer)
     window, ids = subject.facts.trained_len, ids.to(subject.device)
     with without_extension(subject.model), subject.under(rule.reference):
         read = partial(strided_losses, subject.model, ids, begin=subject.begin)
         near, whole = read(window=window, stride=near_stride(window)), len(ids) - 1 + len(subject.begin)
         far = read(window=whole, stride=whole)
     chosen = is_key(far, near, gain=rule.gain, most=rule.most).nonzero().flatten().tolist()
-    keys = merged([offsets[loss + 1] for loss in chosen])
+    keys = merge([offsets[loss + 1] for loss in chosen])
     return KeyText(text, keys, float(near.double().mean()), float(far.double().mean()))
 
 
@@ -94,7 +94,7 @@ def near_stride(window: int) -> int:
     return max(1, window // 2)
 
 
-def merged(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
+def merge(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
     """Intervals in order, those that touch or overlap as one; empty ones left out."""
     joined: list[Interval] = []
     for begin, end in intervals:
@@ -121,7 +121,7 @@ def require_reader(texts: Sequence[KeyText], reference: str) -> None:
 def write_key_texts(place: Path, texts: Sequence[KeyText], made: Json) -> None:
     """Write texts with their key tokens; `made` says by whom and how they were chosen."""
     rows = [{"hash": hash_of(text.text), **text._asdict()} for text in texts]
-    write_whole(place, json.dumps({"version": VERSION, **made, "texts": rows}, indent=1) + "\n")
+    write_whole(place, json.dumps({"version": KEY_TEXTS_VERSION, **made, "texts": rows}, indent=1) + "\n")
 
 
 def read_key_texts(path: str) -> tuple[KeyText, ...]:
@@ -135,8 +135,8 @@ def read_key_texts(path: str) -> tuple[KeyText, ...]:
 @lru_cache(maxsize=4)
 def _read(place: Path, changed: int) -> tuple[KeyText, ...]:
     record = read_record(place, RULE)
-    if record.get("version") != VERSION:
-        raise Unreadable("keys", f"{RULE}, of version {VERSION}", record.get("version"))
+    if record.get("version") != KEY_TEXTS_VERSION:
+        raise Unreadable("keys", f"{RULE}, of version {KEY_TEXTS_VERSION}", record.get("version"))
     rows = record.get("texts")
     if not isinstance(rows, list) or not rows:
         raise Unreadable("keys", f"{RULE}, with texts", rows)
@@ -167,11 +167,11 @@ def _intervals(keys: list[Any], characters: int, where: str) -> tuple[Interval, 
     return tuple(zip(ends[::2], ends[1::2], strict=True))
 
 
-def carried(key: KeyText, tokenizer: PreTrainedTokenizerBase) -> CarriedText:
+def carry_over(key: KeyText, tokenizer: PreTrainedTokenizerBase) -> CarriedText:
     """The key tokens of a text under any tokenizer: those that are wholly in an interval of key characters."""
-    ids, offsets = _tokenised(key.text, tokenizer)
+    ids, offsets = _tokenise(key.text, tokenizer)
     inside = [_is_inside(offset, key.keys) for offset in offsets]
-    kept = merged([offset for offset, in_keys in zip(offsets, inside, strict=True) if in_keys])
+    kept = merge([offset for offset, in_keys in zip(offsets, inside, strict=True) if in_keys])
     share = _characters(kept) / max(1, _characters(key.keys))
     if key.keys and share < LEAST_SHARE:
         sentence = (
@@ -191,7 +191,7 @@ def _characters(intervals: Sequence[Interval]) -> int:
     return sum(end - begin for begin, end in intervals)
 
 
-def _tokenised(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, list[Interval]]:
+def _tokenise(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, list[Interval]]:
     """The tokens of a text, and the characters of each."""
     if not tokenizer.is_fast:
         rule = "a fast one, which knows the characters of each token"

@@ -30,11 +30,11 @@ from ropewalk.measure.material.prompts import (
     GrowingPrompt,
     HiddenLines,
     Prompt,
-    fitted,
+    drop_lines,
+    fit_prompt,
     require_count,
-    scattered,
-    tokenised,
-    without,
+    scatter,
+    tokenise_prompt,
 )
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.material.words import LANDMARKS, PEOPLE, TOWNS, compounds
@@ -78,7 +78,7 @@ class Latent(Retrieval):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One prompt, read once for each person."""
         posed = self.posed(subject, length, sample)
-        prompts = [tokenised(subject.tokenizer, posed.prompt.text, f" {person}") for person in posed.people]
+        prompts = [tokenise_prompt(subject.tokenizer, posed.prompt.text, f" {person}") for person in posed.people]
         scores = [score_answer(subject, prompt) for prompt in prompts]
         nats = [score.loss * len(prompt.answer_ids) for score, prompt in zip(scores, prompts, strict=True)]
         return {
@@ -97,16 +97,16 @@ class Latent(Retrieval):
         """The prompt of a sample, and its people."""
         random = self.chance(subject, length, sample)
         drawn = associations(random, self.kind, self.people)
-        clean = without(subject.filler(random), [word for one in drawn for word in one])
+        clean = drop_lines(subject.filler(random), [word for one in drawn for word in one])
         hidden = [HiddenLines(line, depth) for line, depth in self._lines(random, drawn, self.depth(sample))]
         question = ASKED[self.kind].format(place=drawn[0].place)
 
         def text(size: int) -> str:
-            return scattered(clean, hidden, size) + question
+            return scatter(clean, hidden, size) + question
 
         names = tuple(one.person for one in drawn)
         spare = max(subject.tokens(f" {name}") for name in names)
-        prompt = fitted(subject.tokenizer, GrowingPrompt(text, f" {names[0]}", spare), length)
+        prompt = fit_prompt(subject.tokenizer, GrowingPrompt(text, f" {names[0]}", spare), length)
         require_count(prompt, dict.fromkeys(names, 1))
         return PosedAssociation(prompt, names)
 

@@ -19,16 +19,16 @@ from typing import Annotated, ClassVar
 
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension.parsing import read_line
-from ropewalk.hf.probe.checkpoint_schedule import parsed_for
-from ropewalk.measure.material.measured_by import measured_by
+from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
+from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, mean
 from ropewalk.measure.metrics.key_tokens import GAIN, KEY_LOSS
-from ropewalk.measure.metrics.perplexity import exponential, strided_losses
+from ropewalk.measure.metrics.perplexity import perplexity_of_loss, strided_losses
 from ropewalk.measure.tasks.long_context.key_texts import (
     KeyRule,
     KeyText,
-    carried,
+    carry_over,
     hash_of,
     key_text,
     near_stride,
@@ -41,7 +41,7 @@ from ropewalk.methods.record import POSITIVE
 from ropewalk.methods.spec import Json
 
 REFERENCE = "rerope+log_n"  # the lowest loss on long texts of what needs no training
-SLACK = 16  # tokens that a text may lose when it is written as text and tokenised again
+TOKENS_LOST = 16  # tokens that a text may lose when it is written as text and tokenised again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class LongPPL(Task):
             "reference": {"model": subject.name, **subject.marks, "extension": self.reference},
             **{"gain": self.gain, "most": self.most, "window": subject.facts.trained_len, "length": subject.longest},
             "stride": near_stride(subject.facts.trained_len),
-            "measured by": measured_by(),
+            "measured by": code_marks(),
         }
         marks = subject.text_marks(self.samples)[: self.samples]
         place = folder / f"key-tokens-{hash_of(f'{made} {marks}')}.json"
@@ -87,15 +87,15 @@ class LongPPL(Task):
         if self.keys is None:
             return _require_far_text(subject)
         for sample in range(self.samples):
-            tokens = len(carried(self._from_file(sample), subject.tokenizer).ids)
-            if tokens + SLACK < max(lengths):
+            tokens = len(carry_over(self._from_file(sample), subject.tokenizer).ids)
+            if tokens + TOKENS_LOST < max(lengths):
                 rule = f"at most {tokens}, the tokens of text {sample} of {self.keys}"
                 raise DoesNotFit("lengths", rule, max(lengths), remedy="ask for shorter ones, or make longer texts")
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One text; losses in nats per token."""
         key = self._from_file(sample) if self.keys else key_text(subject, sample, self._rule(subject))
-        text = carried(key, subject.tokenizer)
+        text = carry_over(key, subject.tokenizer)
         window = min(length, len(text.ids) - 1)
         ids, stride = text.ids.to(subject.device), max(1, window // 2)
         losses = strided_losses(subject.model, ids, window=window, stride=stride, begin=subject.begin).cpu()
@@ -118,11 +118,11 @@ class LongPPL(Task):
         everything = mean(
             [result["all"] for result in results], [result["tokens"] for result in results], least=LOSS[0]
         )
-        return {"longppl": exponential(loss), "loss": loss, "perplexity": exponential(everything)}
+        return {"longppl": perplexity_of_loss(loss), "loss": loss, "perplexity": perplexity_of_loss(everything)}
 
     def _rule(self, subject: Subject) -> KeyRule:
         config = subject.model.config.get_text_config()
-        reference = parsed_for(config, read_line(self.reference), subject.longest, subject.facts)
+        reference = parse_for_config(config, read_line(self.reference), subject.longest, subject.facts)
         return KeyRule(reference, self.gain, self.most)
 
     def _from_file(self, sample: int) -> KeyText:

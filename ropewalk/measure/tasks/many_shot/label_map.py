@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, filled
+from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
 from ropewalk.measure.tasks.answers import score_answer
@@ -53,7 +53,7 @@ class LabelMap(Retrieval):
             return TASK + "".join(shown[: self.labels + more]) + asked.question
 
         growing = GrowingPrompt(text, f" {asked.label}")
-        return filled(subject.tokenizer, growing, length, subject.filler(random)).prompt
+        return fill_prompt(subject.tokenizer, growing, length, subject.filler(random)).prompt
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of right labels, the loss of the label, and what guessing would score."""

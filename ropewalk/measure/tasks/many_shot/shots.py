@@ -25,7 +25,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens
-from ropewalk.measure.material.prompts import require_round_trip, tokens_of, with_offsets
+from ropewalk.measure.material.prompts import require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
 from ropewalk.measure.tasks.many_shot.examples import LABELS, TASK, example, label_of
@@ -61,7 +61,7 @@ class Shots(Retrieval):
         count = 2 * self.labels
         while True:
             text, labels = self._text(self.chance(subject, length, sample), count)
-            ids, offsets = with_offsets(subject.tokenizer, text)
+            ids, offsets = tokens_with_offsets(subject.tokenizer, text)
             spans = [tokens_of(characters, offsets) for characters in labels]
             if len(ids) >= length:
                 break
@@ -88,12 +88,12 @@ class Shots(Retrieval):
         late = [hit for result in results for hit in result["right"][len(result["right"]) // 2 :]]
         return {
             "right": share(sum(late), len(late)),
-            **_by_shots([result["right"] for result in results]),
+            **_shares_by_shots([result["right"] for result in results]),
             **means(results, loss=LOSS, chance=SHARE),
         }
 
 
-def _by_shots(results: Sequence[Sequence[bool]]) -> dict[str, Estimate]:
+def _shares_by_shots(results: Sequence[Sequence[bool]]) -> dict[str, Estimate]:
     """The shares of right labels after 0, 1, 2 to 3, 4 to 7, ... examples."""
     numbers, first = dict[str, Estimate](), 0
     while hits := [hit for right in results for hit in islice(right, first, max(1, 2 * first))]:

@@ -12,7 +12,7 @@ from ropewalk.measure.tasks.signature import Task
 GROUP = "ropewalk.tasks"
 
 
-def installed() -> dict[str, list[EntryPoint]]:
+def installed_tasks() -> dict[str, list[EntryPoint]]:
     """The entry points by the name of their task. None is imported yet.
 
     installed()    # {"colours": [EntryPoint(name="colours", ...)]}

@@ -80,12 +80,12 @@ def _send_with(kind: type[Task], path: str, text: bytes) -> None:
 
     def reduced(task: Task) -> tuple[Any, ...]:
         values = {parameter.name: getattr(task, parameter.name) for parameter in parameters(type(task))}
-        return _arrived, (path, text, kind.__name__, values)
+        return _receive, (path, text, kind.__name__, values)
 
     copyreg.pickle(kind, reduced)
 
 
-def _arrived(path: str, text: bytes, name: str, values: Json) -> Task:
+def _receive(path: str, text: bytes, name: str, values: Json) -> Task:
     """A task in the process that it was sent to."""
     kind = next(task for task in _tasks_of(_module(path, text), path, text) if task.__name__ == name)
     return kind(**values)

@@ -31,7 +31,7 @@ QUESTION = (
     "\nQuestion: What are the {count} most common words in the above list?"
     " Answer: The top {count} words that appear most often in the list are:"
 )
-WRITES = 120
+COMMON_WORDS_REPLY = 120
 
 
 class ListSize(NamedTuple):
@@ -55,14 +55,14 @@ def common_words(material: PuzzleMaterial) -> Puzzle:
     """The largest list that fits; it grows by other words."""
     order, words = material.random.random(), compounds(material.random, COMPOUNDS)
     for size in SIZES:
-        puzzle = _of_size(size, words, order)
-        least = material.tokens(puzzle.growing.text(0)) + WRITES
+        puzzle = _puzzle_of_size(size, words, order)
+        least = material.tokens(puzzle.growing.text(0)) + COMMON_WORDS_REPLY
         if max(least, size.shortest) <= material.length:
             break
     return puzzle
 
 
-def _of_size(size: ListSize, words: list[str], order: float) -> Puzzle:
+def _puzzle_of_size(size: ListSize, words: list[str], order: float) -> Puzzle:
     common, others = words[: size.common], words[size.common :]
     question = QUESTION.format(count=size.common)
     example = "" if size.example is None else _example(Random(order), size.common, *size.example)
@@ -71,8 +71,8 @@ def _of_size(size: ListSize, words: list[str], order: float) -> Puzzle:
         listed = [*common * size.often, *others[:count] * size.seldom]
         return example + TASK + _list(listed, Random(f"{order}/{count}")) + question
 
-    growing = GrowingPrompt(text, _answer(common), WRITES, in_units=True, most=len(others))
-    return Puzzle(growing, tuple(common), WRITES)
+    growing = GrowingPrompt(text, _answer(common), COMMON_WORDS_REPLY, in_units=True, most=len(others))
+    return Puzzle(growing, tuple(common), COMMON_WORDS_REPLY)
 
 
 def _example(random: Random, common: int, other: int, often: int, seldom: int) -> str:

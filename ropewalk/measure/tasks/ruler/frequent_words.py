@@ -25,25 +25,29 @@ QUESTION = (
     " Answer: According to the coded text above, the three most frequently appeared words are:"
 )
 DOTS = "...."
-ASKED, LETTERS = 3, 6
+WORDS_ASKED, WORD_LETTERS = 3, 6
 ZETA = math.pi**2 / 6  # of 2
 FEWEST_WORDS = 64  # words: with fewer, the fourth and the fifth would be equally frequent
-WRITES = 50
+FREQUENT_WORDS_REPLY = 50
 
 
 def frequent_words(material: PuzzleMaterial) -> Puzzle:
     """A text that grows by words of all ranks."""
     random = material.random
-    words = [DOTS, *_words(random, max(ASKED + 1, material.length // 50))]
-    order, answers = random.random(), tuple(words[1 : ASKED + 1])
+    words = [DOTS, *_words(random, max(WORDS_ASKED + 1, material.length // 50))]
+    order, answers = random.random(), tuple(words[1 : WORDS_ASKED + 1])
 
     def text(more: int) -> str:
-        return TASK + _coded(words, FEWEST_WORDS + more, Random(f"{order}/{more}")) + QUESTION
+        return TASK + _code_text(words, FEWEST_WORDS + more, Random(f"{order}/{more}")) + QUESTION
 
-    return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), WRITES, in_units=True), answers, WRITES)
+    return Puzzle(
+        GrowingPrompt(text, " " + ", ".join(answers), FREQUENT_WORDS_REPLY, in_units=True),
+        answers,
+        FREQUENT_WORDS_REPLY,
+    )
 
 
-def _coded(words: list[str], count: int, random: Random) -> str:
+def _code_text(words: list[str], count: int, random: Random) -> str:
     coded = [word for rank, word in enumerate(words, 1) for _ in range(int(count / rank**2 / ZETA))]
     random.shuffle(coded)
     return " ".join(coded)
@@ -53,5 +57,5 @@ def _words(random: Random, count: int) -> list[str]:
     """Of six letters, all different."""
     words: dict[str, None] = {}
     while len(words) < count:
-        words["".join(random.choices(string.ascii_lowercase, k=LETTERS))] = None
+        words["".join(random.choices(string.ascii_lowercase, k=WORD_LETTERS))] = None
     return list(words)

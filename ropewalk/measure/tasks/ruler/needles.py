@@ -17,7 +17,7 @@ from random import Random
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from ropewalk.measure.material.prompts import GrowingPrompt, HiddenLines, scattered, without
+from ropewalk.measure.material.prompts import GrowingPrompt, HiddenLines, drop_lines, scatter
 from ropewalk.measure.material.words import compound
 from ropewalk.measure.tasks.ruler.puzzle import NOISE, Maker, Puzzle, PuzzleMaterial
 
@@ -35,7 +35,7 @@ ONE = (
     " The special magic {what} for {keys} mentioned in the provided text is",
 )
 DEPTHS = 40  # possible places, from the beginning of the text to its end
-WRITES = 128
+NEEDLES_REPLY = 128
 SHORTEST_LINE = 8  # tokens; no needle is shorter under any tokenizer
 
 Content = Literal["words", "numbers", "uuids"]
@@ -63,18 +63,18 @@ class NeedleKind(NamedTuple):
         depths = random.sample(range(DEPTHS), len(facts))
         hidden = [HiddenLines(fact, depth / (DEPTHS - 1)) for fact, depth in zip(facts, depths, strict=True)]
         values = tuple(value for listed in pairs.values() for value in listed)
-        filler = without(self._filler(material), [*pairs, *values])
+        filler = drop_lines(self._filler(material), [*pairs, *values])
         before, after = self._words(chosen)
 
         def text(size: int) -> str:
-            return before + scattered(filler, hidden, size) + after
+            return before + scatter(filler, hidden, size) + after
 
-        return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), WRITES), answers, WRITES, once=values)
+        return Puzzle(GrowingPrompt(text, " " + ", ".join(answers), NEEDLES_REPLY), answers, NEEDLES_REPLY, once=values)
 
     def _words(self, chosen: list[str]) -> tuple[str, str]:
         """The instruction before the text, and the question after it."""
         one = self.asked * self.values == 1
-        names = {"what": self.value[:-1] if one else self.value, "keys": _listed(chosen)}
+        names = {"what": self.value[:-1] if one else self.value, "keys": _list_keys(chosen)}
         before, after = ONE if one else SEVERAL
         return before.format(**names), after.format(**names)
 
@@ -101,7 +101,7 @@ def _new(random: Random, content: Content) -> str:
     )
 
 
-def _listed(keys: list[str]) -> str:
+def _list_keys(keys: list[str]) -> str:
     return keys[0] if len(keys) == 1 else ", ".join(keys[:-1]) + ", and " + keys[-1]
 
 

@@ -26,7 +26,7 @@ from ropewalk.measure.tasks.ruler.puzzle import Puzzle, PuzzleMaterial
 TASK = "Answer the question based on the given documents. Only give me the answer and do not output any other words."
 BEFORE = TASK + "\n\nThe following are given documents.\n\n"
 AFTER = "\n\n" + TASK + "\n\nQuestion: {question} Answer:"
-WRITES = 32
+QUESTION_REPLY = 32
 
 
 class Question(NamedTuple):
@@ -59,8 +59,8 @@ def _puzzle(material: PuzzleMaterial, *, several: bool) -> Puzzle:
         listed = "\n\n".join(f"Document {number}:\n{document}" for number, document in enumerate(documents, 1))
         return BEFORE + listed + AFTER.format(question=row.question)
 
-    growing = GrowingPrompt(text, f" {row.answers[0]}", WRITES, in_units=True, most=len(others))
-    return Puzzle(growing, row.answers, WRITES, any_of=True)
+    growing = GrowingPrompt(text, f" {row.answers[0]}", QUESTION_REPLY, in_units=True, most=len(others))
+    return Puzzle(growing, row.answers, QUESTION_REPLY, any_of=True)
 
 
 def _rows(path: str | None, several: bool) -> tuple[Question, ...]:

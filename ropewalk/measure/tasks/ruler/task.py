@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-from ropewalk.measure.material.prompts import Prompt, fitted, require_count
+from ropewalk.measure.material.prompts import Prompt, fit_prompt, require_count
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
-from ropewalk.measure.tasks.answers import found_all, found_any, score_answer, written
+from ropewalk.measure.tasks.answers import match_all, match_any, score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.measure.tasks.ruler import needles
 from ropewalk.measure.tasks.ruler.common_words import common_words
@@ -89,8 +89,8 @@ class Ruler(Retrieval):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One prompt."""
         puzzle, prompt = self.posed(subject, length, sample)
-        score_of = found_any if puzzle.any_of else found_all
-        text = written(subject, prompt, puzzle.tokens(prompt), lambda reply: score_of(reply, puzzle.answers) == 1)
+        score_of = match_any if puzzle.any_of else match_all
+        text = write_answer(subject, prompt, puzzle.tokens(prompt), lambda reply: score_of(reply, puzzle.answers) == 1)
         score = score_of(text, puzzle.answers)
         return {"score": score, "right": score == 1, "loss": score_answer(subject, prompt).loss, "wrote": text}
 
@@ -103,7 +103,7 @@ class Ruler(Retrieval):
         random = self.chance(subject, length, sample)
         material = PuzzleMaterial(random, length, lambda: subject.filler(random), subject.tokens, self.questions)
         puzzle = KINDS[self.kind](material)
-        prompt = fitted(subject.tokenizer, puzzle.growing, length)
+        prompt = fit_prompt(subject.tokenizer, puzzle.growing, length)
         require_count(prompt, dict.fromkeys(puzzle.once, 1))
         return PosedPuzzle(puzzle, prompt)
 

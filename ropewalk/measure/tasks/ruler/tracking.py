@@ -5,7 +5,7 @@
 One chain of four hops, after a solved example with shorter names.
 
 Source: Hsieh et al. 2024, arXiv:2404.06654, sec. 3, with RULER's wording. Deviations: every assignment is a
-line, at a random depth, and the example has one line of noise before each, none below SHORT tokens.
+line, at a random depth, and the example has one line of noise before each, none below SHORT_CONTEXT tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import string
 from random import Random
 
-from ropewalk.measure.material.prompts import GrowingPrompt, HiddenLines, scattered
+from ropewalk.measure.material.prompts import GrowingPrompt, HiddenLines, scatter
 from ropewalk.measure.tasks.ruler.puzzle import NOISE, Puzzle, PuzzleMaterial
 
 TASK = "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
@@ -22,30 +22,33 @@ QUESTION = (
     " Answer: According to the chain(s) of variable assignment in the text above,"
     " {count} variables are assigned the value {value}, they are:"
 )
-HOPS, LETTERS, LETTERS_OF_EXAMPLE = 4, 5, 3
-WRITES = 30
-SHORT = 2048
+HOPS, NAME_LETTERS, EXAMPLE_LETTERS = 4, 5, 3
+TRACKING_REPLY = 30
+SHORT_CONTEXT = 2048
 
 
 def tracking(material: PuzzleMaterial) -> Puzzle:
     """A chain; the answers are the names of its variables."""
     random = material.random
-    example = _example(random, noise=material.length >= SHORT)
-    names, value = _names(random, LETTERS), _value(random)
+    example = _example(random, noise=material.length >= SHORT_CONTEXT)
+    names, value = _names(random, NAME_LETTERS), _value(random)
     depths = sorted(random.random() for _ in names)
     hidden = [HiddenLines(line, depth) for line, depth in zip(_chain(names, value), depths, strict=True)]
     question = QUESTION.format(value=value, count=len(names))
 
     def text(size: int) -> str:
-        return example + TASK + scattered(NOISE, hidden, size) + question
+        return example + TASK + scatter(NOISE, hidden, size) + question
 
     return Puzzle(
-        GrowingPrompt(text, _answer(names), WRITES), tuple(names), WRITES, once=(f"VAR {names[0]} = {value}\n",)
+        GrowingPrompt(text, _answer(names), TRACKING_REPLY),
+        tuple(names),
+        TRACKING_REPLY,
+        once=(f"VAR {names[0]} = {value}\n",),
     )
 
 
 def _example(random: Random, *, noise: bool) -> str:
-    names, value = _names(random, LETTERS_OF_EXAMPLE), _value(random)
+    names, value = _names(random, EXAMPLE_LETTERS), _value(random)
     lines = "".join((NOISE if noise else "") + line for line in _chain(names, value))
     return f"{TASK}{lines}{QUESTION.format(value=value, count=len(names))}{_answer(names)}\n\n"
 

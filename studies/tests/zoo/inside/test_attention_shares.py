@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies.zoo.inside.attention_shares import near_share, near_verdicts, sink_share, sink_verdicts
 
@@ -13,7 +13,7 @@ SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=3, heads=2, traine
 @pytest.fixture
 def model():
     """Its attention is far from even."""
-    model = fresh(SHAPE, end=7).eval()
+    model = new_small_model(SHAPE, end=7).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "q_proj" in name or "k_proj" in name:

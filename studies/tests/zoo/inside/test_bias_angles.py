@@ -5,7 +5,7 @@ import torch
 
 from ropewalk.hf import convert
 from ropewalk.methods.surgery import QKBias
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies.zoo.inside.bias_angles import CLAIM, angle_verdicts, bias_cosines
 
@@ -13,7 +13,7 @@ SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, traine
 
 
 def biased(shape=SHAPE):
-    model = convert(fresh(shape), QKBias())
+    model = convert(new_small_model(shape), QKBias())
     with torch.no_grad():
         for layer in model.model.layers:
             for module in (layer.self_attn.q_proj, layer.self_attn.k_proj):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ropewalk.measure.metrics.intervals import crossed
+from ropewalk.measure.metrics.intervals import crossed_mean
 
 from studies.claims import NATS, Claim
 from studies.zoo.inside.by_seed import BySeed
@@ -49,9 +49,9 @@ def test_texts_of_a_project_are_drawn_together():
     projects = ["a", "b", "b", "c"]
     by_project = BySeed(models, "sizes", list, lambda _, x: x, lambda _, x: {4: x}, projects=projects)
     verdict = by_project.verdict(ONE_MORE, NATS, ("", ""))
-    apart = crossed([[1, 1, 2], [2, 2, 4]], groups=projects[:3])
+    apart = crossed_mean([[1, 1, 2], [2, 2, 4]], groups=projects[:3])
     assert verdict.above[0] == pytest.approx((apart.value - 0.5, apart.low - 0.5, apart.high - 0.5, 6))
-    assert verdict.curves["curve of one"] == [(4, crossed([[3, 5, 4], [4, 4, 6]], groups=projects[:3]))]
+    assert verdict.curves["curve of one"] == [(4, crossed_mean([[3, 5, 4], [4, 4, 6]], groups=projects[:3]))]
 
 
 def test_a_seed_that_one_method_lacks_does_not_count():

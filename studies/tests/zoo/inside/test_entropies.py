@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies.zoo.inside.entropies import ROWS, TIMES, entropies
 from studies.zoo.inside.entropy_claims import CLAIMS, LOG_N, PLAIN, Entropies, entropy_verdicts
@@ -13,7 +13,7 @@ SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=2, heads=4, traine
 
 def lively():
     """A model whose attention is far from uniform."""
-    model = fresh(SHAPE)
+    model = new_small_model(SHAPE)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "q_proj" in name or "k_proj" in name:

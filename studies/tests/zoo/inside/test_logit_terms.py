@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies.zoo.inside.logit_claims import BACK, CLAIMS, FRONT, LOGIT, SIZE, LogitTerms, logit_verdicts
 from studies.zoo.inside.logit_terms import TERMS, logit_terms
@@ -16,7 +16,7 @@ ALONE = 7  # so many distances have a bin of their own
 
 
 def biased():
-    model = fresh(SHAPE)
+    model = new_small_model(SHAPE)
     model.config.attention_bias = True
     model = type(model)(model.config)
     with torch.no_grad():
@@ -70,7 +70,9 @@ def test_each_term_has_its_own_parts(silent, left):
 
 
 def test_a_model_without_biases_has_one_term():
-    sizes = torch.tensor(logit_terms(fresh(SHAPE), torch.randint(300, (2, 40)), trained_len=16)["texts"]).abs()
+    sizes = torch.tensor(
+        logit_terms(new_small_model(SHAPE), torch.randint(300, (2, 40)), trained_len=16)["texts"]
+    ).abs()
     assert sizes.amax((0, 2, 3)).nonzero().flatten().tolist() == [0]
 
 
@@ -138,7 +140,7 @@ def test_every_distance_counts_alike():
 
 
 def test_the_measurement_says_what_its_bins_hold():
-    measured = logit_terms(fresh(SHAPE), torch.randint(300, (1, 40)), trained_len=16)
+    measured = logit_terms(new_small_model(SHAPE), torch.randint(300, (1, 40)), trained_len=16)
     assert (measured["trained_len"], measured["counts"]) == (16, list(map(len, IN_BINS)))
     assert measured["distances"] == pytest.approx(DISTANCES)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies.zoo.inside.state_positions import position_errors, position_verdicts
 
@@ -14,7 +14,7 @@ IDS = torch.randint(300, (24, 4 * LENGTH), generator=torch.Generator().manual_se
 
 def with_states(monkeypatch, state_of, layer):
     """A model whose layer of this number gives such states to a position."""
-    model = fresh(SHAPE).eval()
+    model = new_small_model(SHAPE).eval()
     monkeypatch.setattr(model.model.layers[layer], "forward", lambda hidden, *_, **__: state_of(hidden))
     return model
 

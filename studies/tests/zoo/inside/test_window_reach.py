@@ -3,7 +3,7 @@
 import torch
 
 import ropewalk as rw
-from ropewalk.train.small_models import ModelShape, fresh
+from ropewalk.train.small_models import ModelShape, new_small_model
 
 from studies.zoo.inside.window_reach import reach_verdicts, window_reach
 
@@ -12,7 +12,7 @@ SHAPE = ModelShape(vocabulary=300, width=32, inner=48, layers=LAYERS, heads=2, t
 
 
 def test_tokens_that_reach_the_last_one_are_those_that_change_it():
-    model = fresh(SHAPE).eval()
+    model = new_small_model(SHAPE).eval()
     rw.extend(model, f"window:window={WINDOW}")
     ids = torch.randint(300, (2, 40), generator=torch.Generator().manual_seed(1))
     measured = window_reach(model, ids, WINDOW, LAYERS)

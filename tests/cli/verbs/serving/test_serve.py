@@ -17,7 +17,7 @@ from ropewalk.cli.main import run
 from ropewalk.cli.verbs.serving.engine import name_of
 from ropewalk.cli.verbs.serving.serve import byte_size, is_loopback
 from ropewalk.errors import InvalidValue
-from ropewalk.extension.notation import separated
+from ropewalk.extension.notation import split_list
 from ropewalk.models import DEFAULT
 from ropewalk.serve.server import bind
 
@@ -81,7 +81,7 @@ def test_loopback():
 
 def test_lines_are_separated_at_commas_between_them():
     line = "yarn:factor=4,beta_fast=32,rerope+log_n,longrope:short_factors=[1,2],bare"
-    assert separated(line, "--extensions") == [
+    assert split_list(line, "--extensions") == [
         "yarn:factor=4,beta_fast=32",
         "rerope+log_n",
         "longrope:short_factors=[1,2]",

@@ -16,9 +16,9 @@ from ropewalk.measure.tasks.long_context import key_texts
 from ropewalk.measure.tasks.long_context.key_texts import (
     KeyRule,
     KeyText,
-    carried,
+    carry_over,
     key_text,
-    merged,
+    merge,
     read_key_texts,
     require_reader,
     write_key_texts,
@@ -55,9 +55,9 @@ def test_key_tokens_by_a_loop_over_the_definition(tmp_path):
     assert 3 < len(chosen) < 36
     got = key_text(who, 0, KeyRule(REFERENCE, gain=0.1, most=6.0))
     assert got.text == tokenizer().decode(ids)
-    assert got.keys == merged([offsets["offset_mapping"][place] for place in chosen])
+    assert got.keys == merge([offsets["offset_mapping"][place] for place in chosen])
     assert (got.near, got.far) == pytest.approx((sum(near) / 69, sum(far) / 69), abs=1e-5)
-    assert carried(got, tokenizer()).keys.nonzero().flatten().tolist() == [place - 1 for place in chosen]
+    assert carry_over(got, tokenizer()).keys.nonzero().flatten().tolist() == [place - 1 for place in chosen]
 
 
 def test_a_judged_model_does_not_choose(tmp_path):
@@ -73,7 +73,7 @@ def test_a_judged_model_does_not_choose(tmp_path):
 @pytest.mark.parametrize("case", golden("longppl")["cases"])
 def test_intervals_and_their_tokens_are_the_authors(case):
     reference, judged = ([tuple(pair) for pair in case[name]] for name in ("reference_offsets", "judged_offsets"))
-    intervals = merged([reference[n] for n in case["chosen"]])
+    intervals = merge([reference[n] for n in case["chosen"]])
     assert [list(pair) for pair in intervals] == case["intervals"]
     for offsets, keys in ((reference, case["same_keys"]), (judged, case["judged_keys"])):
         got = [n - 1 for n, offset in enumerate(offsets) if key_texts._is_inside(offset, intervals)]
@@ -81,8 +81,8 @@ def test_intervals_and_their_tokens_are_the_authors(case):
 
 
 def test_intervals_that_touch_are_one():
-    assert merged([(0, 2), (2, 3), (5, 5), (6, 8), (7, 9)]) == ((0, 3), (6, 9))
-    assert merged([]) == ()
+    assert merge([(0, 2), (2, 3), (5, 5), (6, 8), (7, 9)]) == ((0, 3), (6, 9))
+    assert merge([]) == ()
 
 
 def words_only():
@@ -95,27 +95,27 @@ def words_only():
 
 def test_another_tokenizer_is_judged_on_the_same_characters():
     """By hand: rope and long are the second and the fourth word, the first and the third loss."""
-    got = carried(KEY, words_only())
+    got = carry_over(KEY, words_only())
     assert got.ids.tolist() == [1, 2, 3, 4]
     assert got.keys.tolist() == [True, False, True]
     assert got.share == 1.0
-    half = carried(KEY._replace(keys=((4, 8), (12, 15))), words_only())  # of the last word a letter is missing
+    half = carry_over(KEY._replace(keys=((4, 8), (12, 15))), words_only())  # of the last word a letter is missing
     assert half.keys.tolist() == [True, False, False]
     assert half.share == pytest.approx(4 / 7)
 
 
 def test_a_tokenizer_that_joins_most_key_characters_with_others_is_refused():
     with pytest.raises(DoesNotFit, match="only 0% of the key characters are in whole tokens of this tokenizer, 50%"):
-        carried(KEY._replace(keys=((5, 8), (12, 15))), words_only())
+        carry_over(KEY._replace(keys=((5, 8), (12, 15))), words_only())
     with pytest.raises(DoesNotFit, match="only 40% of the key characters"):
-        carried(KEY._replace(keys=((0, 2), (4, 8), (9, 10), (12, 15))), words_only())
+        carry_over(KEY._replace(keys=((0, 2), (4, 8), (9, 10), (12, 15))), words_only())
 
 
 def test_a_tokenizer_without_offsets_is_refused():
     slow = deepcopy(tokenizer())
     slow.__class__ = type("Slow", (type(slow),), {"is_fast": False})
     with pytest.raises(DoesNotFit, match="tokenizer must be a fast one, which knows the characters"):
-        carried(KEY, slow)
+        carry_over(KEY, slow)
 
 
 def test_a_file_gives_back_what_was_written(tmp_path):
