@@ -18,7 +18,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import read_line
 from ropewalk.hf import score_tokens
-from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
+from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.measure.api.loading import open_model
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import Context

@@ -117,7 +117,7 @@ def ours(line: str, at: Step) -> Callable[[], object]:
     """Six layers, as a model has them: the first one plans the step."""
     from ropewalk import Facts, parse
     from ropewalk.attention.paged import PagedBatch, PagedLayer
-    from ropewalk.attention.paged.stages import PageStages
+    from ropewalk.attention.paged.rows import PageStages
     from ropewalk.attention.problem import layer_terms
 
     facts = Facts(trained_len=512, head_dim=at.size, heads=at.heads, kv_heads=at.groups)

@@ -19,8 +19,7 @@ from ropewalk.cli.exit_status import REFUSED, STOPPED
 from ropewalk.cli.verbs.train import texts_of
 from ropewalk.errors import RopewalkError
 from ropewalk.signals import as_interrupt
-from ropewalk.train.recipes.recipe import Recipe
-from ropewalk.train.recipes.running import run
+from ropewalk.train.recipes.recipe import Recipe, run
 
 HOMES = {"zoo": "studies.zoo.zoo", "tuned": "studies.tuned.tuned"}
 

@@ -35,12 +35,11 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import read_line
 from ropewalk.files import finite_json
 from ropewalk.hf.load_options import LoadOptions
-from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
+from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.measure.api.loading import open_model
-from ropewalk.measure.compare.cells import Cell, cells
 from ropewalk.measure.compare.compare import Comparison, compare
 from ropewalk.measure.compare.leaderboard import TimeIsUp
-from ropewalk.measure.compare.runner import Finished, Measuring, measure_here, result_of
+from ropewalk.measure.compare.runner import Cell, Finished, Measuring, cells, measure_here, result_of
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.report.comparison import as_json

@@ -24,7 +24,7 @@ from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.backends.flash import FLASH
 from ropewalk.attention.dispatch import problem_of
 from ropewalk.attention.layout.segments import SpanKeys, segments_of
-from ropewalk.attention.layout.shared import SharedLayout, share_results
+from ropewalk.attention.layout.sequences import SharedLayout, share_results
 from ropewalk.attention.problem import AttentionInputs, layer_terms
 from ropewalk.attention.rotation.rotate import Rotation, rotate, rotation_at
 

@@ -13,8 +13,14 @@ from torch import Tensor
 
 from ropewalk.attention.dispatch import attend_sequences, explain_sequences, zeros_of
 from ropewalk.attention.layout.segments import SpanKeys
-from ropewalk.attention.layout.sequences import SequenceGroup, merge_batch, sequence_groups, split_batch, split_mask
-from ropewalk.attention.layout.shared import compute_once
+from ropewalk.attention.layout.sequences import (
+    SequenceGroup,
+    compute_once,
+    merge_batch,
+    sequence_groups,
+    split_batch,
+    split_mask,
+)
 from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import (

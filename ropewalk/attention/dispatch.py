@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ropewalk.attention.backends.choose import choose
 from ropewalk.attention.layout.segments import Segment, SpanKeys, segments_of, stages
-from ropewalk.attention.layout.shared import SharedLayout, compute_once, share_results
+from ropewalk.attention.layout.sequences import SharedLayout, compute_once, share_results
 from ropewalk.attention.problem import AttentionInputs, LayerTerms, Problem
 
 MOST_TABLES = 8  # tables: each has its own copy of the keys

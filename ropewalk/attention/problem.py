@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.attention.layout.segments import Segment, SpanKeys
-from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.rotation.rotate import RotatedCopies, rotated_copies
+from ropewalk.attention.rotation.rotate import RotatedCopies, compute_dtype, rotated_copies
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
 from ropewalk.methods.biases.signature import Bias

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ropewalk.attention.rotation.precision import LOG2_E, compute_dtype
+from ropewalk.attention.rotation.rotate import LOG2_E, compute_dtype
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.inputs import TYPES
 

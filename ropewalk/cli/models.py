@@ -159,8 +159,7 @@ def fitting(
     from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.extend import require_beyond
     from ropewalk.hf.checkpoint.fetch import fetch_config
-    from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
-    from ropewalk.hf.probe.facts import lengths_of
+    from ropewalk.hf.probe.facts import lengths_of, parse_for_config
 
     line = read_line(line)
     silence_transformers()

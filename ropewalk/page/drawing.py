@@ -15,8 +15,8 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import INSTEAD
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.measure.diagnostics.decay import decay
-from ropewalk.measure.diagnostics.pair_angles import PairAngles, pair_angles
+from ropewalk.measure.diagnostics.attention_weights import decay
+from ropewalk.measure.diagnostics.pass_states import PairAngles, pair_angles
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Reach, effective_distances, furthest
 from ropewalk.methods.spec import Json

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate, mean, projects_of
-from ropewalk.measure.metrics.key_tokens import key_tokens
 from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.measure.metrics.perplexity import key_tokens
 from ropewalk.measure.tasks import Task
 from ropewalk.methods.record import AT_LEAST_ONE
 from ropewalk.methods.spec import Json

@@ -31,8 +31,7 @@ from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting import Fitting, storage_in
 from ropewalk.search.fitting_words import words
 from ropewalk.search.goal import LOADERS, OBJECTIVES, SEARCHED, Goal
-from ropewalk.search.pace import QUICK, USUAL, Pace, SearchPlan
-from ropewalk.search.planning import Planning
+from ropewalk.search.pace import QUICK, USUAL, Pace, Planning, SearchPlan
 from ropewalk.search.report import as_json, ranked_tests, table, title, write_fit
 from ropewalk.search.studies import marks_of_study
 from ropewalk.search.trials import MeasuredTrial

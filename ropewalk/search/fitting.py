@@ -17,15 +17,12 @@ import torch
 from ropewalk.errors import name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.installed import provenance
-from ropewalk.measure.compare.runner import device_name
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.compare.runner import Cell, device_name
+from ropewalk.measure.compare.store import Store, provenance
 from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
-from ropewalk.search.engines import DeployTarget
 from ropewalk.search.final_test import EXTENDED, FitResult, OtherCorpus, final_test, lines, name_of, reserve
-from ropewalk.search.goal import Goal
+from ropewalk.search.goal import DeployTarget, Goal
 from ropewalk.search.objective import OnTexts
 from ropewalk.search.proposals import known_extensions
 from ropewalk.search.search_loop import OutOfTime, Watch, search, winner

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.halving import rounds
-from ropewalk.measure.compare.runner import Finished, Progress, ResultRow, measure_here, run
+from ropewalk.measure.compare.runner import Cell, Finished, Progress, ResultRow, measure_here, run
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side
 from ropewalk.measure.material.subject import Subject

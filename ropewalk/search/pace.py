@@ -1,24 +1,35 @@
-"""What a search has time for: how long its texts are, how many it reads, and how many test the answer.
-
-    search(e) = 1.3 e text (c_1 + (c_2 - c_1) / 3 + (c_3 - c_2) / 9),   the rungs c read so many texts
-    test      = judges (text + short) (1 + 1.3 (1 + most)) + 3 judges text,   the last term on another corpus
-
-`text` and `short` are the seconds in which the base model reads a text of the lengths that count, and of the trained
-one. Of all extensions a third goes on from rung to rung.
-"""
+"""What a search has time for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+import torch
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension.notation import minutes
+from ropewalk.hf.probe.facts import trained_len
+from ropewalk.hf.use.inspect import sizes
+from ropewalk.measure.api.loading import OpenedModel
+from ropewalk.measure.api.precision import calibrated_in_fastest, calibration_text, in_precision, size_in_words
 from ropewalk.measure.compare.halving import rounds
 from ropewalk.measure.compare.plan import Cost
 from ropewalk.search.final_test import EXTENDED
 from ropewalk.search.fitting import BESIDE_ELSEWHERE
-from ropewalk.search.halving import KEPT_ONE_IN
+from ropewalk.search.studies import KEPT_ONE_IN
+
+# What a search has time for: how long its texts are, how many it reads, and how many test the answer.
+#
+#     search(e) = 1.3 e text (c_1 + (c_2 - c_1) / 3 + (c_3 - c_2) / 9),   the rungs c read so many texts
+#     test      = judges (text + short) (1 + 1.3 (1 + most)) + 3 judges text,   the last term on another corpus
+#
+# `text` and `short` are the seconds in which the base model reads a text of the lengths that count, and of the trained
+# one. Of all extensions a third goes on from rung to rung.
+
 
 ALL_BY_HAND = 12  # hand-set extensions, about, where their number is not limited
 ENOUGH_EXTENSIONS = 24  # extensions that a search should have time for
@@ -95,3 +106,56 @@ def plan_search(
             if plan.extensions >= ENOUGH_EXTENSIONS and texts.judges >= fewest:
                 return plan
     return cost.plan(targets[-1], steps[-1], seconds)
+
+
+# What a search will do, said before it: how long its texts are, how many it reads, and how long that takes.
+
+
+SO_MANY = 1000  # extensions, of which nobody needs to know how many
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """A search before it begins."""
+
+    host: OpenedModel
+    pace: Pace
+    deadline: float  # by time.monotonic()
+    lengths: tuple[int, ...]  # shorter ones that count too
+    workers: int
+    judge_on: str
+    free_precision: bool  # whether a faster one may be chosen
+    before: Mapping[str, str]  # the marks of the same search when it was begun; it goes on with those numbers
+
+    def plan(self, target_len: int | None, samples: int | None, judges: int | None) -> SearchPlan:
+        """What was asked for, then what the search was begun with, then what there is time for."""
+        known = trained_len(self.host.model)
+        if target_len is not None and target_len <= known:
+            raise DoesNotFit("target_len", f"above the trained length ({known})", target_len)
+        of_model = self._calibrated(known)
+        cost = SearchCost(of_model, known, self.lengths, self.workers, elsewhere=bool(self.judge_on))
+        asked = {"target_len": target_len, "samples": samples, "judges": judges}
+        begun = {name: int(self.before[name]) for name in asked if name in self.before}
+        wanted = {name: value or begun.get(name) for name, value in asked.items()}
+        return plan_search(cost, self.pace, self.deadline - time.monotonic(), **wanted)
+
+    def _calibrated(self, known: int) -> Cost:
+        """The cost of the model here, in the precision that the search was begun in, or in the faster one."""
+        model, tokenizer, _ = self.host
+        ids = calibration_text(tokenizer, known)
+        free = self.free_precision
+        if free and (name := self.before.get("dtype")):
+            in_precision(model, getattr(torch, name.removeprefix("torch.")))
+            free = False
+        return calibrated_in_fastest(model, sizes(model), ids, free=free, workers=1)
+
+    def sentences(self, plan: SearchPlan, corpus: str) -> Iterator[str]:
+        """The plan in words."""
+        model, known = self.host.model, trained_len(self.host.model)
+        samples, judges, _ = plan.texts
+        yield f"{size_in_words(model)}, {corpus} texts"
+        times = f"{plan.target_len:,} tokens, {plan.target_len / known:g} times the trained length"
+        yield f"plan: {times}; {samples} texts to search on, {judges} others for the test"
+        tried = f"about {plan.extensions:.0f}" if plan.extensions < SO_MANY else f"over {SO_MANY:,}"
+        many = f"{tried} extensions" if plan.extensions >= 1 else "no time to search for more"
+        yield f"the base model reads a text in about {minutes(plan.text)}; {many}, and a test of {minutes(plan.test)}"

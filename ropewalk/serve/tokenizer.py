@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf.use.growing_text import GrowingText
+from ropewalk.hf.use.long_text import GrowingText
 from ropewalk.serve.requests import Message, Prompt
 
 SHORT = 4_000  # characters that are read within a few milliseconds

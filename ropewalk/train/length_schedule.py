@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
-from ropewalk.hf.probe.rotation.modules import rotary_modules
+from ropewalk.hf.probe.rotation import rotary_modules
 from ropewalk.train.data.packs import Row, collate_items
 from ropewalk.train.train import TrainingPlan
 

@@ -37,9 +37,16 @@ from ropewalk.train.checkpoints import (
 )
 from ropewalk.train.data.numbering import Collator, number_rows
 from ropewalk.train.data.packs import Row
-from ropewalk.train.parallel import check_rows, processes_per_row, require_divisible
-from ropewalk.train.processes import alone_in, any_of_us, is_main, wait_for_all
-from ropewalk.train.stopping import recording_signals
+from ropewalk.train.processes import (
+    alone_in,
+    any_of_us,
+    check_rows,
+    is_main,
+    processes_per_row,
+    recording_signals,
+    require_divisible,
+    wait_for_all,
+)
 
 WATCHING = ("save_every", "log_every", "report_to", "progress", "workers")  # settings that do not change the result
 LONGER = ("steps", *WATCHING)  # settings that may change when a run is resumed

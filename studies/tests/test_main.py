@@ -10,7 +10,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import Conflict
-from ropewalk.train.recipes.running import run
+from ropewalk.train.recipes.recipe import run
 from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import last_checkpoint
 

@@ -10,7 +10,7 @@ HOMES = {  # the attribute, where it is set and read, and the accessor for every
     "_ropewalk_trained_len": ("hf/probe/facts.py", "def corrected_len("),
     "_ropewalk_shifts": ("hf/runtime/hooks.py", "def _require_same_start("),
     "_ropewalk": ("hf/runtime/layer.py", "def layer_of("),
-    "_ropewalk_owner": ("hf/runtime/cache_owner.py", "class Owner("),
+    "_ropewalk_owner": ("hf/runtime/caches.py", "class Owner("),
 }
 # A literal here states that the attribute is absent, where no accessor applies: models that are no transformers model.
 ABSENCE = "assert not hasattr("

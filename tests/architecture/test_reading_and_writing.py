@@ -16,7 +16,7 @@ MAY = {
     "open": {
         "ropewalk.files",
         "ropewalk.folders",
-        "ropewalk.train.data.questions",
+        "ropewalk.train.data.puzzles",
         "ropewalk.hf.checkpoint.own_files",
         "ropewalk.cli.streams",
     },

@@ -17,11 +17,18 @@ from torch import Tensor
 
 from ropewalk import Extension, Facts, parse, reference_attention
 from ropewalk.attention import LayerCache, Session, attend
-from ropewalk.attention.backends import bias_diagonals, bias_pruning, dense, diagonal_gradients, flash, flex
+from ropewalk.attention.backends import (
+    bias_diagonals,
+    bias_diagonals as diagonal_gradients,
+    bias_pruning,
+    dense,
+    flash,
+    flex,
+)
 from ropewalk.attention.backends.bias_diagonals import BIAS_DIAGONALS
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.layout.segments import tiles_of
-from ropewalk.attention.torch_kernels import fused, matmul
+from ropewalk.attention.torch_kernels import fused, softmax as matmul
 from ropewalk.extension.inputs import PAD
 from ropewalk.methods import biases, frequencies, reach, scales
 from ropewalk.methods.positions import Randomized

@@ -14,7 +14,7 @@ import pytest
 
 from ropewalk.cli.main import run
 from ropewalk.cli.parser import EXAMPLES
-from ropewalk.train.recipes import running
+from ropewalk.train.recipes import recipe as running
 
 from nightly import first_of_each
 

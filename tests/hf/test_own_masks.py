@@ -13,9 +13,9 @@ from transformers import DynamicCache, StaticCache
 
 from ropewalk import Conflict, DoesNotFit, Extension
 from ropewalk.hf import extend, extended, inspect, load, save, score
-from ropewalk.hf.attach.capture import capture_layers
+from ropewalk.hf.attach.modes import capture_layers
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.runtime import kept_rotation
+from ropewalk.hf.runtime import hooks as kept_rotation
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer, held_bytes
 
 from hf.architectures import small

@@ -9,7 +9,7 @@ from transformers import DynamicCache
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import ATTENTION, TABLES
-from ropewalk.hf.checkpoint.weights import first_difference
+from ropewalk.hf.checkpoint.sidecar import first_difference
 from ropewalk.hf.probe.identity import allowed_error
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.quantised import format_of, is_quantised

@@ -13,8 +13,7 @@ from sweep.families import CAUSAL, FAMILIES
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, RopewalkError
-from ropewalk.hf.probe.checkpoint_schedule import LAYOUTS, SCHEDULE
-from ropewalk.hf.probe.facts import parts_of
+from ropewalk.hf.probe.facts import LAYOUTS, SCHEDULE, parts_of
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.methods.spec import value_text
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, strategies as st
 from tokenizers import processors
 
-from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens, begin_tokens
+from ropewalk.hf.checkpoint.tokens import add_begin_tokens, begin_tokens
 from ropewalk.measure.diagnostics.diagnose import diagnose
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.perplexity import strided_losses
@@ -19,7 +19,7 @@ from ropewalk.search.far_tokens import FarLoss, FarTokens
 from ropewalk.search.gradients import MeasuredGradients
 from ropewalk.texts.corpora import Document
 from ropewalk.train.data.packs import PackedRows
-from ropewalk.train.data.questions import QuestionAnswer, asker
+from ropewalk.train.data.puzzles import QuestionAnswer, asker
 from ropewalk.train.data.tokens import tokenise
 from ropewalk.train.recipes.long_instruct import AnsweredRows
 

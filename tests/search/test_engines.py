@@ -3,8 +3,7 @@
 import pytest
 
 import ropewalk as rw
-from ropewalk.search.engines import DeployTarget
-from ropewalk.search.goal import LOADERS, Goal
+from ropewalk.search.goal import LOADERS, DeployTarget, Goal
 from ropewalk.search.spaces import Pairs
 
 from hf.models import tiny

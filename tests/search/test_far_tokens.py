@@ -10,8 +10,8 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.hf.use.frequency_gradients import slopes
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.metrics.intervals import difference
-from ropewalk.measure.metrics.key_tokens import key_tokens
 from ropewalk.measure.metrics.losses import token_losses
+from ropewalk.measure.metrics.perplexity import key_tokens
 from ropewalk.search import far_tokens as choosing
 from ropewalk.search.far_tokens import FarLoss
 from ropewalk.search.fitting import Fitting

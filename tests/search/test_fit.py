@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.api import precision
-from ropewalk.search import fit as fitting, fitting as searching, planning, search_loop
+from ropewalk.search import fit as fitting, fitting as searching, pace as planning, search_loop
 
 from train.texts import folder_of
 

@@ -18,7 +18,7 @@ from ropewalk.measure.compare import runner
 from ropewalk.measure.compare.runner import FAILED
 from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.measure.metrics.losses import token_losses
-from ropewalk.search import fitting as searching, halving
+from ropewalk.search import fitting as searching, studies as halving
 from ropewalk.search.final_test import final_test, lines, name_of, reserve
 from ropewalk.search.fitting import Fitting
 from ropewalk.search.fitting_words import words

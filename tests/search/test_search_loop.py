@@ -11,10 +11,9 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
 from ropewalk.errors import DoesNotFit, Unreadable
-from ropewalk.search.halving import MAX_GAP, falls_behind
 from ropewalk.search.search_loop import OutOfTime, run_trial, search, winner
 from ropewalk.search.spaces.pairs import genes
-from ropewalk.search.studies import OWNER, next_trial, release_the_dead
+from ropewalk.search.studies import MAX_GAP, OWNER, falls_behind, next_trial, release_the_dead
 from ropewalk.search.trials import EXTENSION, best, finished_trials
 
 from search.synthetic import (

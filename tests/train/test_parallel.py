@@ -7,7 +7,7 @@ from accelerate import ParallelismConfig
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
 from ropewalk.train.data.packs import PackedRows, collate_items, row_of
-from ropewalk.train.parallel import check_rows, processes_per_row, require_divisible
+from ropewalk.train.processes import check_rows, processes_per_row, require_divisible
 from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, arguments, train
 

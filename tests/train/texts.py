@@ -3,8 +3,8 @@
 from functools import cache
 from random import Random
 
+from ropewalk.train.data.packs import train_tokenizer
 from ropewalk.train.data.tokens import tokenise
-from ropewalk.train.data.vocabulary import train_tokenizer
 
 WORDS = "the of rope long short walk turns key value text reads far near model window bias scale a in to".split()  # noqa: SIM905
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vecdot, vector_norm
 
-from ropewalk.attention.rotation.precision import LOG2_E, to_compute_dtype
+from ropewalk.attention.rotation.rotate import LOG2_E, to_compute_dtype
 
 # The base-2 logarithm of the share of a row's weight that may be left out: less than rounding takes.
 NEGLIGIBLE = {torch.float64: -56, torch.float32: -24, torch.float16: -16, torch.bfloat16: -16}

@@ -17,8 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from ropewalk.attention.backends.backend import Backend
 from ropewalk.attention.layout.segments import Segment
 from ropewalk.attention.problem import AttentionInputs
-from ropewalk.attention.rotation.precision import to_compute_dtype
-from ropewalk.attention.rotation.rotate import RotatedCopies
+from ropewalk.attention.rotation.rotate import RotatedCopies, to_compute_dtype
 from ropewalk.attention.torch_kernels.softmax import cap_logits, softmax
 
 DENSE_BLOCK = 128

@@ -19,8 +19,7 @@ from torch.autograd.function import once_differentiable
 from ropewalk.attention.backends.backend import Backend
 from ropewalk.attention.layout.segments import Tile
 from ropewalk.attention.problem import AttentionInputs, Problem
-from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs
+from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs, compute_dtype
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.attention.torch_kernels.fused import PartialAttention
 from ropewalk.attention.torch_kernels.softmax import add_sinks, sink_gradient

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ropewalk.attention.cache.kv_buffers import KVBuffer
 from ropewalk.attention.cache.session import Session, Stage
-from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.rotation.rotate import Rotation, expand_rotation
+from ropewalk.attention.rotation.rotate import Rotation, compute_dtype, expand_rotation
 
 
 class BufferRead(NamedTuple):

@@ -17,8 +17,7 @@ from ropewalk.attention.cache.kv_buffers import BufferUpdate, Lanes
 from ropewalk.attention.cache.session import Session, Stage
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.segments import SpanKeys
-from ropewalk.attention.rotation.precision import to_compute_dtype
-from ropewalk.attention.rotation.rotate import rotate, rotate_few
+from ropewalk.attention.rotation.rotate import rotate, rotate_few, to_compute_dtype
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.attention.torch_kernels.softmax import cap_logits, merge_parts, softmax
 from ropewalk.errors import InvalidValue

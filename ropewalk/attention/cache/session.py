@@ -16,10 +16,9 @@ from torch import Tensor
 
 from ropewalk.attention.cache.kv_buffers import FullBuffer, KVBuffer, PrefixBuffer, RingBuffer
 from ropewalk.attention.layout.retention import FAR_POSITION, Retention, span_retention
-from ropewalk.attention.layout.shared import compute_once
+from ropewalk.attention.layout.sequences import compute_once
 from ropewalk.attention.problem import layer_terms
-from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.rotation.rotate import Rotation, rotation_at
+from ropewalk.attention.rotation.rotate import Rotation, compute_dtype, rotation_at
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.methods.facts import Facts

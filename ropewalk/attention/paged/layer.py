@@ -18,13 +18,29 @@ from ropewalk.attention.cache.session import key_positions
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.retention import Retention, reach_retention
 from ropewalk.attention.layout.segments import SpanKeys
-from ropewalk.attention.layout.shared import SharedLayout, share_results
-from ropewalk.attention.paged.batch import PagedBatch, PagedRequest, runs_of
-from ropewalk.attention.paged.rows import RowReads, SpanRows, attend_rows, row_reads, span_rows
-from ropewalk.attention.paged.stages import PageStages
+from ropewalk.attention.layout.sequences import SharedLayout, share_results
+from ropewalk.attention.paged.rows import (
+    PagedBatch,
+    PagedRequest,
+    PageStages,
+    RowReads,
+    SpanRows,
+    attend_rows,
+    row_reads,
+    runs_of,
+    span_rows,
+)
 from ropewalk.attention.problem import LayerTerms
-from ropewalk.attention.rotation.precision import compute_dtype, to_compute_dtype
-from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, is_identity, rotate, rotate_few, rotation_at
+from ropewalk.attention.rotation.rotate import (
+    Rotation,
+    compute_dtype,
+    expand_rotation,
+    is_identity,
+    rotate,
+    rotate_few,
+    rotation_at,
+    to_compute_dtype,
+)
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.methods.frequencies import Table
 from ropewalk.methods.positions import Sequential

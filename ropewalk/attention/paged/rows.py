@@ -1,26 +1,157 @@
-"""Single tokens of many requests, computed together: every page that a row sees is one entry of a few batched products.
-
-No request waits for a longer one, and nothing is padded beyond a page. The entries of all rows lie next to each other,
-and softmax is taken over the entries of each row. An entry's numbers do not depend on the other rows of the batch.
-
-Legend: e entry (a page that a row sees by one span), r row, n page, g key head, s token of a page, h query head,
-k query heads of one key head, d head dimension.
-"""
+"""Rows of a batch over pages of keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from ropewalk.attention.paged.batch import PagedBatch, runs_of
 from ropewalk.attention.problem import LayerTerms
-from ropewalk.attention.rotation.precision import to_compute_dtype
-from ropewalk.attention.rotation.rotate import Rotation, rotate_few
+from ropewalk.attention.rotation.rotate import Rotation, rotate_few, to_compute_dtype
 from ropewalk.attention.torch_kernels.softmax import cap_logits
 from ropewalk.methods.reach import Span
+
+# Which rotary table the keys in a page are rotated by, where the table changes with the length of the text.
+#
+# Unrotated keys are what counts. The rotated copy is made anew where another table is needed: rarely, since a table
+# holds for a range of lengths. Requests that share a page at different lengths rotate it in turns, exactly.
+#
+# Legend: n page.
+
+
+NO_TABLE = 0  # no table begins at length 0
+
+
+class PageStages:
+    """For every page the length at which the table begins that its keys are rotated by."""
+
+    def __init__(self, pages: int) -> None:
+        self._start_n = torch.full((pages,), NO_TABLE)
+
+    def forget(self, page_n: Tensor) -> None:
+        """Tokens were stored in these pages: their copy is no longer whole."""
+        self._start_n[page_n.cpu()] = NO_TABLE
+
+    def stale(self, page_n: Tensor, start: int) -> Tensor:
+        """Which of these pages are not rotated by this table."""
+        return self._start_n[page_n.cpu()] != start
+
+    def set(self, page_n: Tensor, start: int) -> None:
+        """These pages are rotated by this table now."""
+        self._start_n[page_n.cpu()] = start
+
+
+# The requests of one step: which of the batch's tokens belong to which, and which pages hold their past.
+#
+# Legend: t token of the batch, r row (a token that is computed alone), p page of a request.
+
+
+Result = TypeVar("Result")
+MOST_NEW = 8  # new tokens of a request that are computed as rows: one, or a draft of a few
+
+
+class PagedRequest(NamedTuple):
+    """One request: its new tokens in the batch, and its length with them."""
+
+    place: int
+    tokens: slice
+    length: int
+
+    @property
+    def new(self) -> int:
+        """How many tokens are new."""
+        return int(self.tokens.stop) - int(self.tokens.start)
+
+    @property
+    def numbers(self) -> Tensor:
+        """The positions of the new tokens."""
+        return torch.arange(self.length - self.new, self.length)
+
+
+class PagedBatch:
+    """The requests of one step, for all layers that have the same pages.
+
+        batch = PagedBatch([0, 1, 513], [300, 512], table_rp, slot_t, size=16)
+
+    `starts` are the first new token of each request in the batch, and the end; `lengths` count each request's tokens,
+    new ones included. `table_rp` holds the page of every `size` tokens of a request; `slot_t` is where each new token
+    is stored: page * size + offset.
+    """
+
+    def __init__(
+        self, starts: Sequence[int], lengths: Sequence[int], table_rp: Tensor, slot_t: Tensor, *, size: int
+    ) -> None:
+        pairs = zip(starts, starts[1:], lengths, strict=False)
+        requests = [PagedRequest(n, slice(start, end), length) for n, (start, end, length) in enumerate(pairs)]
+        self.requests = [request for request in requests if request.new]
+        self.table_rp, self.slot_t, self.size = table_rp, slot_t[: starts[-1]], size
+        self.rows = [request for request in self.requests if request.new <= MOST_NEW]
+        self.chunks = [request for request in self.requests if request.new > MOST_NEW]
+        self._results: dict[Hashable, Any] = {}
+
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """The page of every new token, and its place there."""
+        return self.once("places", lambda: (self.slot_t // self.size, self.slot_t % self.size))
+
+    @property
+    def number_t(self) -> Tensor:
+        """The position of every new token."""
+        return self.once("numbers", lambda: torch.cat([request.numbers for request in self.requests]))
+
+    @property
+    def token_r(self) -> Tensor:
+        """The tokens that are computed as rows."""
+        return self.once("rows", lambda: _indices(request.tokens for request in self.rows))
+
+    @property
+    def number_r(self) -> Tensor:
+        """The position of every row."""
+        return self.once("row numbers", lambda: torch.cat([request.numbers for request in self.rows]))
+
+    @property
+    def request_r(self) -> Tensor:
+        """The request of every row."""
+        counts = [(request.place, request.new) for request in self.rows]
+        return self.once("requests", lambda: torch.cat([torch.full((new,), index) for index, new in counts]))
+
+    def pages(self, request: PagedRequest, first: int, end: int) -> Tensor:
+        """The pages that hold the tokens from `first` to `end` of a request."""
+        return self.table_rp[request.place, first // self.size : -(-end // self.size)].long()
+
+    def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """The result of `compute`, kept for the layers that ask for it again."""
+        if key not in self._results:
+            self._results[key] = compute()
+        result: Result = self._results[key]
+        return result
+
+
+def runs_of(page_n: Tensor) -> list[tuple[int, int]]:
+    """Where pages lie next to each other: the first entry of each run, and its end.
+
+    runs_of(torch.tensor([5, 6, 7, 2, 3])) == [(0, 3), (3, 5)]
+    """
+    edges = [0, *(1 + (page_n.diff() != 1).nonzero().flatten()).tolist(), len(page_n)]
+    return [run for run in itertools.pairwise(edges) if run[1] > run[0]]
+
+
+def _indices(slices: Any) -> Tensor:
+    return torch.cat([torch.arange(part.start, part.stop) for part in slices])
+
+
+# Single tokens of many requests, computed together: every page that a row sees is one entry of a few batched products.
+#
+# No request waits for a longer one, and nothing is padded beyond a page. The entries of all rows lie next to each
+# other, and softmax is taken over the entries of each row. An entry's numbers do not depend on the other rows of the
+# batch.
+#
+# Legend: e entry (a page that a row sees by one span), r row, n page, g key head, s token of a page, h query head,
+# k query heads of one key head, d head dimension.
+
 
 RUN = 512  # tokens in pages that lie next to each other: from this many on they are read in place
 TOKENS_PER_COPY = 1024  # tokens whose pages are copied at once

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ropewalk.attention.rotation.precision import compute_dtype
-from ropewalk.attention.torch_kernels import matmul
-from ropewalk.attention.torch_kernels.matmul import (
+from ropewalk.attention.rotation.rotate import compute_dtype
+from ropewalk.attention.torch_kernels import softmax
+from ropewalk.attention.torch_kernels.softmax import (
     Gradients as Gradients,
     PartialAttention as PartialAttention,
     TileMask,
@@ -55,7 +55,7 @@ def forward(
     tile_mask = TileMask(triangle, window, mask_ij)
     entry = _entry(q_bhid, tile_mask)
     if entry is None:
-        return matmul.forward(q_bhid, k_bgjd, v_bgjd, tile_mask)
+        return softmax.forward(q_bhid, k_bgjd, v_bgjd, tile_mask)
     return entry.forward(q_bhid, k_bgjd, v_bgjd, tile_mask)
 
 
@@ -74,7 +74,7 @@ def backward(
     tile_mask = TileMask(triangle, window, mask_ij)
     entry = _entry(q_bhid, tile_mask)
     if entry is None:
-        return matmul.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, tile_mask)
+        return softmax.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, tile_mask)
     return entry.backward(grad_bhid, q_bhid, k_bgjd, v_bgjd, whole, tile_mask)
 
 
@@ -141,10 +141,10 @@ def _is_right(entry: EntryPoint, dtype: torch.dtype, sizes: Sequence[int]) -> bo
         q, grad, other = torch.randn(3, 2, 4, rows, 8, generator=rng, device="cpu").to(dtype)
         k, v = torch.randn(2, 2, 2, keys, 8, generator=rng, device="cpu").to(dtype)
         q, grad, other, k, v = (x.to(torch.get_default_device()) for x in (q, grad, other, k, v))
-        ours, theirs = matmul.forward(q, k, v, tile_mask), entry.forward(q, k, v, tile_mask)
+        ours, theirs = softmax.forward(q, k, v, tile_mask), entry.forward(q, k, v, tile_mask)
         # As if other keys had changed the output and doubled the sum: the backward pass must use the whole's.
         whole = PartialAttention(other, ours.lse_bhi + math.log(2))
-        slopes = matmul.backward(grad, q, k, v, whole, tile_mask)
+        slopes = softmax.backward(grad, q, k, v, whole, tile_mask)
         answers = entry.backward(grad, q, k, v, whole, tile_mask)
         pairs = zip((*ours, *slopes), (*theirs, *answers), strict=True)
         if not all((one.double() - other.double()).abs().max() <= close for one, other in pairs):

@@ -94,8 +94,7 @@ def _evaluate(
 ) -> tuple[HarnessResult, dict[str, Any]]:
     """The result, and where it comes from."""
     from ropewalk.hf.attach.trained_extension import take_off
-    from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
-    from ropewalk.hf.probe.facts import trained_len
+    from ropewalk.hf.probe.facts import parse_for_config, trained_len
     from ropewalk.measure.lm_eval.harness import evaluate
 
     tokenizer = load_tokenizer(model, options)

@@ -173,8 +173,7 @@ def _length(tokenizer: Any, request: GenerateRequest) -> int:
 
 def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> Any:
     """The tokens of the prompt; of a chat, as the model's template writes it."""
-    from ropewalk.hf.checkpoint.chat_template import chat_prompt
-    from ropewalk.hf.checkpoint.token_ids import prompt_ids, token_ids
+    from ropewalk.hf.checkpoint.tokens import chat_prompt, prompt_ids, token_ids
 
     if chat and not getattr(tokenizer, "chat_template", None):
         sentence = "the model has no chat template"
@@ -197,7 +196,7 @@ def _decoding(request: GenerateRequest, extension: extensions.Extension | None) 
 
 def _write(tokenizer: Any, tokens: Iterator[int], progress: WorkProgress) -> None:
     """Print tokens as they come."""
-    from ropewalk.hf.use.growing_text import GrowingText
+    from ropewalk.hf.use.long_text import GrowingText
 
     text = GrowingText(tokenizer)
     try:

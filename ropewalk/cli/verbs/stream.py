@@ -74,7 +74,7 @@ def _stream(
 
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.measure.compare.installed import provenance
+    from ropewalk.measure.compare.store import provenance
     from ropewalk.measure.metrics.streaming import long_text, read_stream
     from ropewalk.measure.report.streaming import CAPTION, summary, table, write_streamed
 

@@ -43,7 +43,7 @@ def train(
             "out", "train needs a folder", remedy=f"run ropewalk train {chosen.name} --out FOLDER"
         )
     require_writable(Path(out))
-    from ropewalk.train.recipes.running import run
+    from ropewalk.train.recipes.recipe import run
 
     with only_json(as_json), as_interrupt():
         result = run(chosen, out, texts, options)

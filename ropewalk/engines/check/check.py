@@ -18,13 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.engines.check.by_plugin import ANEW, is_missing, require_plan
-from ropewalk.engines.check.compare import Difference, differences, texts_to_compare
 from ropewalk.engines.check.engines import ENGINES
-from ropewalk.engines.check.installed import installed_version, is_installed, own_rotation, vllm_length
-from ropewalk.engines.check.mend import Changes, is_right, mend
+from ropewalk.engines.check.mend import Changes, Difference, differences, is_right, mend, texts_to_compare
 from ropewalk.engines.check.reading import PLUGIN, ReadCheckpoint, read_checkpoint
 from ropewalk.engines.check.report import EngineCheck, Finding, Kind, LayerCheck
-from ropewalk.engines.check.versions import ChosenEngine, choose_engine
+from ropewalk.engines.check.versions import (
+    ChosenEngine,
+    choose_engine,
+    installed_version,
+    is_installed,
+    own_rotation,
+    vllm_length,
+)
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.llama_cpp.check import READS_DIVISORS
 from ropewalk.engines.rules.rotation import (

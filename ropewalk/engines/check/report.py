@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from ropewalk.engines.check.compare import Difference
+from ropewalk.engines.check.mend import Difference
 from ropewalk.engines.rules.rotation import EngineRotation, LengthRule
 from ropewalk.methods.spec import Json
 

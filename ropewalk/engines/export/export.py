@@ -22,12 +22,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from ropewalk.engines.export.config_for_engine import state_extension
+from ropewalk.engines.export.config_for_engine import fold_into_weights, require_foldable, state_extension
 from ropewalk.engines.export.engines import ENGINES, TRAINERS
-from ropewalk.engines.export.fold_temperature import fold_into_weights, require_foldable
 from ropewalk.engines.export.plugin import Plans, is_dynamic, line_of, plans_for, write_plans
 from ropewalk.engines.llama_cpp.export import TENSOR
-from ropewalk.engines.llama_cpp.gguf.files import require_writer, write_for_llama_cpp
+from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
 from ropewalk.engines.rules.statement import EngineReading, StatedModel
 from ropewalk.engines.trainers.torchtitan import SCRIPT
 from ropewalk.engines.vllm.export import SERVE
@@ -37,9 +36,8 @@ from ropewalk.folders import make_folder
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
-from ropewalk.hf.checkpoint.model_card import copy_papers
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
-from ropewalk.hf.checkpoint.weights import whole_state
+from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
 from ropewalk.hf.probe.quantised import format_of, loadable_config, require_plain, require_savable
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights

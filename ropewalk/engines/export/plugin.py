@@ -30,9 +30,9 @@ from ropewalk.hf.attach.modes import require_supported
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
 from ropewalk.hf.checkpoint.config_schedule import require_valid
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config, fetch_model, runs_own_code
-from ropewalk.hf.checkpoint.weights import is_same, whole_state
-from ropewalk.hf.probe.attention_arguments import OWN_MASK
-from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE, TwoTables
+from ropewalk.hf.checkpoint.sidecar import is_same, whole_state
+from ropewalk.hf.probe.capture import OWN_MASK
+from ropewalk.hf.probe.facts import SCHEDULE, TwoTables
 from ropewalk.hf.probe.probe import quiet
 from ropewalk.hf.probe.quantised import loadable_config, require_savable
 from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of

@@ -10,8 +10,8 @@ import math
 
 import torch
 
+from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 from ropewalk.engines.llama_cpp.check import DROPS, READS_DIVISORS, RUN, TENSOR
-from ropewalk.engines.llama_cpp.gguf.architectures import ARCHITECTURES
 from ropewalk.engines.rules.standard import ROPE_FREQS
 from ropewalk.engines.rules.statement import EngineReading, StatedModel, fold, lower, yarn_temperature
 from ropewalk.errors import DoesNotFit

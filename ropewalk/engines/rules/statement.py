@@ -16,7 +16,7 @@ from torch import Tensor
 from ropewalk.engines.rules.formulas import yarn_temperature as yarn_temperature
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
-from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
+from ropewalk.hf.probe.facts import SCHEDULE
 
 LONGROPE = "longrope"
 QUERY_SCALE = "llama_4_scaling_beta"  # beside it, the original length is what attention scales its queries by

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
+from ropewalk.hf.probe.inline_rotation import sinusoid
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.probe.rotation.inline import sinusoid
-from ropewalk.hf.probe.rotation.tables import PositionTable
-from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted
-from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
+from ropewalk.hf.probe.rotation import PositionTable
+from ropewalk.hf.runtime.layer import ExtendedLayer, constant_scale, is_lifted, static_table
 from ropewalk.methods.frequencies import NoPE
 from ropewalk.methods.frequencies.signature import unwrap
 

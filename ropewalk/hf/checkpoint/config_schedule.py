@@ -18,9 +18,8 @@ from torch import Tensor
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
-from ropewalk.hf.probe.checkpoint_schedule import SCHEDULE
-from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
-from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
+from ropewalk.hf.probe.facts import SCHEDULE
+from ropewalk.hf.runtime.layer import ExtendedLayer, constant_scale, is_lifted, static_table, type_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import ByParts, Interpolation, Llama3
 from ropewalk.methods.frequencies.signature import formula, trained_theta

@@ -1,4 +1,4 @@
-"""The sidecar in the folder of a model's weights: the extension, and its learned numbers."""
+"""What `save` writes beside a config: the extension, its learned numbers, the weights and the card."""
 
 from __future__ import annotations
 
@@ -9,16 +9,73 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from ropewalk.errors import UnknownName, Unreadable, name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.files import read_record, why
 from ropewalk.hf.checkpoint.closed_config import SIDECAR as FILE
+from ropewalk.hf.checkpoint.own_files import WEIGHTS, copy_own, folder_of
 from ropewalk.hf.runtime.layer import ExtendedLayer, learned_parameters
 from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters
 from ropewalk.methods.spec import Json
+
+# Copy the licence and the card of a model into the folder of changed weights.
+
+
+NAMES = ("licen", "notice", "copying", "use_policy", "readme")  # the beginnings of their names, in any case
+
+
+def copy_papers(host: PreTrainedModel, place: Path) -> list[str]:
+    """Copy the papers from the model's folder, and name them; nothing is downloaded."""
+    source = folder_of(host.name_or_path or "")
+    papers = sorted(paper for paper in source.iterdir() if _is_paper(paper)) if source else []
+    for paper in papers:
+        copy_own(paper, place / paper.name)
+    names, verb = ", ".join(paper.name for paper in papers), "was" if len(papers) == 1 else "were"
+    return [f"{names} {verb} copied from the original model and may not describe this one"] if papers else []
+
+
+def _is_paper(path: Path) -> bool:
+    name = path.name.lower()
+    return name.startswith(NAMES) and not name.endswith(WEIGHTS) and not path.is_dir()
+
+
+# All weights of a model, wherever they are, and whether another model has the same.
+
+
+def whole_state(host: PreTrainedModel) -> dict[str, Tensor]:
+    """The state dict with all numbers: those that accelerate keeps on disk are read."""
+    state = dict(host.state_dict())
+    if not any(isinstance(value, Tensor) and value.device.type == "meta" for value in state.values()):
+        return state
+    from accelerate.utils.modeling import get_state_dict_offloaded_model
+
+    read: dict[str, Tensor] = get_state_dict_offloaded_model(host)
+    return state | read
+
+
+def first_difference(host: PreTrainedModel, again: PreTrainedModel) -> str:
+    """The first of the loaded weights that is not the model's, number by number; empty where none is."""
+    state, loaded = whole_state(host), again.state_dict()
+    return next((name for name, value in sorted(loaded.items()) if not is_same(value, state.get(name))), "")
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Whether two entries of a state dict are equal; quantised ones are compared part by part."""
+    if not isinstance(value, Tensor) or not isinstance(other, Tensor):
+        return bool(value == other)
+    if hasattr(value, "__tensor_flatten__"):
+        names = value.__tensor_flatten__()[0]
+        return type(value) is type(other) and all(is_same(getattr(value, n), getattr(other, n)) for n in names)
+    return torch.equal(value.cpu(), other.cpu())
+
+
+# The sidecar in the folder of a model's weights: the extension, and its learned numbers.
+
 
 LEARNED = "ropewalk.safetensors"
 AGAIN = "save it again, or fetch it again"

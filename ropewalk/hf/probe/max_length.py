@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.probe.rotation.modules import has_rotation
+from ropewalk.hf.probe.rotation import has_rotation
 
 
 class LearnedPositions(NamedTuple):

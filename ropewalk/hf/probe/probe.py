@@ -23,6 +23,10 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.hf.probe.cache_contents import CachedLayer, places, watch_growth
 from ropewalk.hf.probe.capture import (
     CapturedCall,
+    alone_with,
+    fill_output,
+    is_rotation,
+    mark_output,
     record,
     recorded_mask,
     recording,
@@ -30,23 +34,24 @@ from ropewalk.hf.probe.capture import (
     watching_masks,
     with_shown,
 )
+from ropewalk.hf.probe.inline_rotation import inline_layers
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.quantised import quantised_modules
-from ropewalk.hf.probe.rotary_output import fill_output, is_rotation, mark_output
-from ropewalk.hf.probe.rotation.axes import axes_of, axis_of_pairs
-from ropewalk.hf.probe.rotation.inline import inline_layers
-from ropewalk.hf.probe.rotation.modules import watch_rotation
-from ropewalk.hf.probe.rotation.norms import NormsAfter, norm_weight, watch_norms
-from ropewalk.hf.probe.rotation.tables import (
+from ropewalk.hf.probe.rotation import (
     PAST_EVERY_SWITCH,
     LongTable,
+    NormsAfter,
     RotaryCall,
+    axes_of,
+    axis_of_pairs,
     layer_type,
     long_table,
     measure_table,
+    norm_weight,
     rotation_along,
+    watch_norms,
+    watch_rotation,
 )
-from ropewalk.hf.probe.threads import alone_with
 
 PROBE_TOKENS = 5
 PROBE_RTOL = 1e-3  # relative to the largest number: the error of half precision

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from torch import nn
 
 from ropewalk.hf.probe.cache_contents import CachedLayer
-from ropewalk.hf.probe.rotation.norms import NormsAfter
-from ropewalk.hf.probe.rotation.tables import LongTable, PositionTable
+from ropewalk.hf.probe.rotation import LongTable, NormsAfter, PositionTable
 from ropewalk.methods.reach import Chunks, Reach, Window
 
 

@@ -1,7 +1,4 @@
-"""One forward pass: the cache, and the position of the token in each of its slots.
-
-Legend: b batch, j slot.
-"""
+"""One forward pass: positions, documents and images of its tokens."""
 
 from __future__ import annotations
 
@@ -12,13 +9,54 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ropewalk.attention.layout.shared import SharedLayout
+from ropewalk.attention.layout.sequences import SharedLayout
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.inputs import PAD
 from ropewalk.hf.probe.cache_contents import CachedLayer
-from ropewalk.hf.probe.rotary_output import RotaryOutput
-from ropewalk.hf.runtime.image_blocks import last_seen_of
+from ropewalk.hf.probe.capture import RotaryOutput
 from ropewalk.methods.positions import Positions
+
+# Tokens of an image that see each other: the last key that each query sees, noted on the padding mask of a pass.
+#
+# transformers makes masks before the layers run, sometimes before the part that reads the text. The mask is what
+# reaches every layer.
+#
+# Legend: b batch, i query, j key.
+
+
+_LAST_SEEN = "_ropewalk_last_seen"  # of a padding mask: the slot of the last key that each query sees
+
+
+def with_last_seen(mask_bj: Tensor, last_seen_bi: Tensor) -> Tensor:
+    """A copy of the mask with the note."""
+    noted = mask_bj.clone()
+    setattr(noted, _LAST_SEEN, last_seen_bi)
+    return noted
+
+
+def last_seen_of(mask: Any) -> Tensor | None:
+    """The note on a mask, or on one of several."""
+    masks = mask.values() if isinstance(mask, dict) else [mask]
+    return next((noted for part in masks if (noted := getattr(part, _LAST_SEEN, None)) is not None), None)
+
+
+def last_seen_positions(last_seen_bi: Tensor, numbers_bj: Tensor | None, keys: int) -> Tensor:
+    """The position of the last key that the token of each key sees, [batch, keys]; earlier tokens see up to their own.
+
+    Padding after an image has no position: the last token before it counts.
+    """
+    last_seen_bi = last_seen_bi.cpu().clamp(max=keys - 1)
+    batch = len(last_seen_bi)
+    numbers_bj = torch.arange(keys).expand(batch, -1) if numbers_bj is None else numbers_bj.expand(batch, -1)
+    reached_bi = numbers_bj.cummax(1).values.gather(1, last_seen_bi)
+    before = keys - last_seen_bi.shape[1]
+    return torch.cat([numbers_bj[:, :before], torch.maximum(numbers_bj[:, before:], reached_bi)], 1)
+
+
+# One forward pass: the cache, and the position of the token in each of its slots.
+#
+# Legend: b batch, j slot.
+
 
 PASS = "ropewalk_pass"  # the keyword that carries a pass from the model to its layers
 STATIC = "use a static schedule, which keeps the model's attention"

@@ -1,7 +1,4 @@
-"""The hooks around each forward pass of an extended model: they describe the pass and prepare the cache.
-
-Legend: b batch, j slot.
-"""
+"""What runs before a model's own forward pass and rotation."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from ropewalk.attention import Session
@@ -18,9 +15,8 @@ from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import PAD
-from ropewalk.hf.probe.rotary_output import RotaryOutput, cos_and_sin, fill_output
-from ropewalk.hf.runtime.cache_owner import NeverCopied, Owner
-from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, adopt, is_fresh
+from ropewalk.hf.probe.capture import RotaryOutput, cos_and_sin, fill_output, is_rotation
+from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, NeverCopied, Owner, adopt, is_fresh
 from ropewalk.hf.runtime.forward_pass import (
     CONTINUOUS,
     CURRENT,
@@ -34,7 +30,68 @@ from ropewalk.hf.runtime.forward_pass import (
     states_numbers,
 )
 from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, is_lifted, is_on_disk
+from ropewalk.hf.runtime.own_masks import INSIDE
 from ropewalk.methods.facts import Facts
+
+# The rotation of a rotary module, kept beside the identity that attention gets instead.
+#
+# What chooses keys inside an attention module rotates by itself, and is called with the same cos and sin. There the
+# rotation that was computed is put back: the choice is made as it was trained.
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def keep_rotation(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: RotaryOutput
+) -> RotaryOutput:
+    """The hook after a rotary module: cos = 1 and sin = 0; the pass keeps what was computed, by module and type."""
+    now = CURRENT.get()
+    if now is not None:
+        layer_type = next((value for value in (*args, *kwargs.values()) if isinstance(value, str)), None)
+        now.rotations.by_call[module, layer_type] = output
+    return identity_rotation(module, args, kwargs, output)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def put_back(
+    rotary: nn.Module | None, layer_type: str | None, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Any]:
+    """The hook before a module inside an attention module: the rotation that was computed, in place of the identity."""
+
+    def real(argument: Any) -> Any:
+        return _kept_rotation(module, (rotary, layer_type), argument) if _may_rotate(argument) else argument
+
+    return tuple(map(real, args)), {name: real(value) for name, value in kwargs.items()}
+
+
+def _kept_rotation(
+    module: nn.Module, call: tuple[nn.Module | None, str | None], identity: RotaryOutput
+) -> RotaryOutput:
+    """The rotation of the layer's own call, or the only one of the pass, where the identity is."""
+    now, place = INSIDE.get(), _first(identity)
+    kept: dict[Any, RotaryOutput] = {} if now is None else now.rotations.by_call
+    rotation = kept.get(call, next(iter(kept.values())) if len(kept) == 1 else None)
+    if rotation is None or _first(rotation).shape != place.shape:
+        sentence = f"{type(module).__name__} is called with cos and sin that no rotary module of this pass has computed"
+        raise DoesNotFit.because("rotary module", sentence, remedy="use a static schedule")
+    if isinstance(rotation, Tensor):
+        return rotation.to(place.device)
+    cos, sin = rotation
+    return cos.to(place.device), sin.to(place.device)
+
+
+def _may_rotate(argument: Any) -> bool:
+    pair = isinstance(argument, tuple) and len(argument) == 2 and all(isinstance(part, Tensor) for part in argument)
+    return (pair or isinstance(argument, Tensor)) and is_rotation(argument)
+
+
+def _first(rotation: RotaryOutput) -> Tensor:
+    return rotation if isinstance(rotation, Tensor) else rotation[0]
+
+
+# The hooks around each forward pass of an extended model: they describe the pass and prepare the cache.
+#
+# Legend: b batch, j slot.
+
 
 Begins = tuple[int, ...]
 _SHIFTS = "_ropewalk_shifts"  # of a cache: its first position ids minus its slots

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ropewalk.attention.layout.shared import compute_once, share_results
+from ropewalk.attention.layout.sequences import compute_once, share_results
 from ropewalk.extension.inputs import PAD, related_pairs
-from ropewalk.hf.probe.attention_arguments import MASK
+from ropewalk.hf.probe.capture import MASK
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass
 from ropewalk.methods.reach import Reach
 

@@ -17,9 +17,9 @@ from ropewalk.extension.presets.needs import Needs, needs
 from ropewalk.hf.attach.extend import require_rotation, require_steady
 from ropewalk.hf.attach.handle import ATTENTION, idle_slots
 from ropewalk.hf.attach.modes import Modes, attach_layers
+from ropewalk.hf.probe.facts import require_scaled_once
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.quantised import require_plain
-from ropewalk.hf.probe.query_scale import require_scaled_once
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.convert import apply_surgery, missing_biases
 from ropewalk.methods.facts import Facts

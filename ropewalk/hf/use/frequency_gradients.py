@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import TABLES, handle_of, host_of
 from ropewalk.hf.probe.probe import quiet
-from ropewalk.hf.probe.rotation.modules import rotary_modules
+from ropewalk.hf.probe.rotation import rotary_modules
 from ropewalk.hf.use.long_text import PROBED, head_inputs, head_of
 
 TABLE = "inv_freq"

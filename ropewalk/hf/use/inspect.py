@@ -35,8 +35,7 @@ from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, merge_options, require_plausible
 from ropewalk.hf.probe.cache_contents import cache_growth
-from ropewalk.hf.probe.checkpoint_schedule import own_schedule_of
-from ropewalk.hf.probe.facts import correct, facts_of
+from ropewalk.hf.probe.facts import correct, facts_of, own_schedule_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.advice import Advice, advise, kept_bytes, numbers_held

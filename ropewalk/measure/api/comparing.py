@@ -15,8 +15,7 @@ from ropewalk.extension.parsing import Line
 from ropewalk.files import finite, record_json
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, merge_options
 from ropewalk.hf.loading import free_bytes
-from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
-from ropewalk.hf.probe.facts import trained_len
+from ropewalk.hf.probe.facts import parse_for_config, trained_len
 from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.measure.api.argument_checks import seconds, tasks_text, tokens, whole_number
 from ropewalk.measure.api.lines import Extensions, lines_of
@@ -24,12 +23,11 @@ from ropewalk.measure.api.loading import OpenedModel, open_folder, open_model
 from ropewalk.measure.api.precision import calibrated_in_fastest, calibration_text, is_free, size_in_words
 from ropewalk.measure.api.progress import Shown, WorkProgress, showing_progress
 from ropewalk.measure.api.result import MeasuredResult, aligned
-from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.cluster.crew import measure_on_cluster
 from ropewalk.measure.compare.compare import Candidate, Comparison, compare as measured, lines_by_name, tasks_of
 from ropewalk.measure.compare.leaderboard import TimeIsUp
 from ropewalk.measure.compare.plan import ComparisonPlan, Cost, plan_comparison
-from ropewalk.measure.compare.runner import Measuring, ResultRow
+from ropewalk.measure.compare.runner import Cell, Measuring, ResultRow
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side, workers_for
 from ropewalk.measure.material.subject import Subject

@@ -17,9 +17,9 @@ from ropewalk.measure.api.comparing import FEWEST_TEXTS, ComparisonResult
 from ropewalk.measure.api.lines import Extensions, lines_of
 from ropewalk.measure.api.loading import open_folder, open_model
 from ropewalk.measure.api.progress import Shown, showing_progress
-from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.cluster.crew import measure_on_cluster
 from ropewalk.measure.compare.leaderboard import Leaderboard, Race, TimeIsUp, leaderboard as raced, tasks_of
+from ropewalk.measure.compare.runner import Cell
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side
 from ropewalk.measure.report.html_page import PageTable

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.checkpoint.tokens import token_ids
 from ropewalk.hf.load_options import AUTO, LoadOptions
 from ropewalk.hf.loading import is_small
 from ropewalk.hf.use.inspect import Inspection

@@ -16,11 +16,10 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
+from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.hf.use.inspect import Inspection, sizes
-from ropewalk.measure.compare.installed import provenance
 from ropewalk.measure.compare.runner import Measuring, Progress, ResultRow, measure_here, run
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.compare.store import Store, provenance
 from ropewalk.measure.compare.verdict import (
     BREAK,
     FAR_FACTS,
@@ -34,7 +33,7 @@ from ropewalk.measure.compare.verdict import (
     why_not_finite,
 )
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.effective_length import EffectiveLength, effective_length
+from ropewalk.measure.metrics.correlation import EffectiveLength, effective_length
 from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, projects_of, share
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
 from ropewalk.measure.tasks.task_line import check_tasks

@@ -17,14 +17,11 @@ from ropewalk.extension.parsing import Line
 from ropewalk.extension.presets.needs import Needs
 from ropewalk.hf import inspect
 from ropewalk.hf.use.inspect import Inspection
-from ropewalk.measure.compare.cells import Cell
 from ropewalk.measure.compare.compare import Candidate, Comparison, compare
-from ropewalk.measure.compare.costs import DEPLOYMENTS, Deployment, deployment, key_share
-from ropewalk.measure.compare.entrants import Entrant, LeftOut, entrants
-from ropewalk.measure.compare.halving import Dropped, Standing, hopeless, rounds
-from ropewalk.measure.compare.runner import Measuring, Progress, measure_here
+from ropewalk.measure.compare.halving import Dropped, Entrant, LeftOut, Standing, entrants, hopeless, rounds
+from ropewalk.measure.compare.runner import Cell, Measuring, Progress, measure_here
 from ropewalk.measure.compare.store import Store
-from ropewalk.measure.compare.verdict import DAMAGE
+from ropewalk.measure.compare.verdict import DAMAGE, DEPLOYMENTS, Deployment, deployment, key_share
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, share
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task

@@ -1,22 +1,66 @@
-"""The store of finished cells: one SQLite file, written cell by cell, shared by any number of processes.
-
-The file has the version of its layout, and a hash of each result: a result that was edited is refused. A cell that
-failed is noted, and tried again by the next run.
-"""
+"""The store of measured cells, and what it was made with."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime, timezone
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
-from ropewalk.errors import RopewalkError, Unreadable
+from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refuse_full_disk
+from ropewalk.measure.material.measured_by import PACKAGE, sources_of
 from ropewalk.methods.spec import Json
+
+# What is installed on a node: numbers of several nodes belong together only if all run the same code.
+
+
+PACKAGES = ("ropewalk", "torch", "transformers", "tokenizers")
+SOURCES = "ropewalk's sources"
+
+
+@lru_cache
+def installed_versions() -> dict[str, str]:
+    """Versions, and a hash of Ropewalk's own sources, which an editable install may have changed."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python, **{name: version(name) for name in PACKAGES}, SOURCES: sources_of(PACKAGE)}
+
+
+def require_same(driver: Mapping[str, str]) -> None:
+    """Refuse a node on which anything differs from the driver."""
+    here = installed_versions()
+    for name, wanted in driver.items():
+        if here.get(name) != wanted:
+            rule = f"{wanted}, as on the driver"
+            remedy = "install the same packages on all nodes"
+            raise DoesNotFit(f"{name} on node {socket.gethostname()}", rule, here.get(name), remedy=remedy)
+
+
+def provenance(*more: str) -> Json:
+    """When, where and with which packages and sources something was measured; `more` names further packages."""
+    packages = ("ropewalk", "torch", "transformers", "tokenizers", *more)
+    return {
+        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "versions": {name: version(name) for name in packages},
+        "sources": installed_versions()[SOURCES],
+    }
+
+
+# The store of finished cells: one SQLite file, written cell by cell, shared by any number of processes.
+#
+# The file has the version of its layout, and a hash of each result: a result that was edited is refused. A cell that
+# failed is noted, and tried again by the next run.
+
 
 STORE_TIMEOUT = 60.0  # seconds to wait while another process writes
 STORE_VERSION = 2  # of the layout

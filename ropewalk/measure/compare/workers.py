@@ -22,8 +22,7 @@ import torch
 
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.hf.loading import free_bytes
-from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.runner import Finished, Measuring, measure_here
+from ropewalk.measure.compare.runner import Cell, Finished, Measuring, measure_here
 from ropewalk.measure.material.subject import Subject
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h

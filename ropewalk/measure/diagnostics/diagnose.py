@@ -14,9 +14,9 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, parse_for
-from ropewalk.hf.attach.capture import capture_biases
-from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
-from ropewalk.measure.compare.installed import provenance
+from ropewalk.hf.attach.modes import capture_biases
+from ropewalk.hf.probe.facts import parse_for_config
+from ropewalk.measure.compare.store import provenance
 from ropewalk.measure.diagnostics import (
     PairAngles,
     bias_terms,
@@ -25,12 +25,15 @@ from ropewalk.measure.diagnostics import (
     states_in_a_plane,
     without_sinks,
 )
-from ropewalk.measure.diagnostics.bias_terms import BiasTerms
-from ropewalk.measure.diagnostics.entropy import entropy_of
-from ropewalk.measure.diagnostics.logit_growth import LogitGrowth
-from ropewalk.measure.diagnostics.masses import NEAR_KEYS, SINKS, share_of_first, share_of_last
-from ropewalk.measure.diagnostics.rows import SAMPLED_ROWS, Curves, curves_by_row
-from ropewalk.measure.diagnostics.states import StatePlane
+from ropewalk.measure.diagnostics.attention_weights import (
+    NEAR_KEYS,
+    SINKS,
+    LogitGrowth,
+    entropy_of,
+    share_of_first,
+    share_of_last,
+)
+from ropewalk.measure.diagnostics.pass_states import SAMPLED_ROWS, BiasTerms, Curves, StatePlane, curves_by_row
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import bin_means, token_losses
 from ropewalk.methods.facts import Facts

@@ -1,7 +1,4 @@
-"""lm-evaluation-harness on an extended model, through its wrapper of transformers.
-
-Its tasks, prompts and scores are unchanged, apart from what `fixes` lists.
-"""
+"""Tasks of lm-evaluation-harness, run on extended models."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ import hashlib
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.measure.compare.installed import provenance
-from ropewalk.measure.lm_eval.definitions import BABILONG, babilong_length, correct_definitions
-from ropewalk.measure.lm_eval.fitting import fitting_samples, shorten_answers
+from ropewalk.measure.compare.store import provenance
 from ropewalk.measure.lm_eval.fixes import (
     StrictRequests,
     choose,
@@ -37,6 +32,132 @@ from ropewalk.measure.lm_eval.fixes import (
 )
 from ropewalk.measure.material.subject import marks_of
 from ropewalk.methods.spec import Json
+
+# Samples that fit: for benchmarks whose texts have many lengths, some beyond what a model reads.
+
+
+class FittingSamples(NamedTuple):
+    """Which samples of a task are asked, and how many were left out because they do not fit."""
+
+    indices: list[int]
+    left_out: int
+
+
+def fitting_samples(wrapped: Any, task: Any, indices: Sequence[int], limit: int | None) -> FittingSamples:
+    """The first `limit` of these samples that fit, with their answers; at least one must.
+
+    fitting_samples(wrapped, task, range(len(task.eval_docs)), 100)    # FittingSamples([0, 3, ...], 12)
+    """
+    task.build_all_requests(samples=list(indices), rank=0, world_size=1)
+    sizes: dict[int, int] = {}
+    for request in task.instances:
+        sizes[request.doc_id] = max(sizes.get(request.doc_id, 0), _size(wrapped, request))
+    fitting = [number for number in indices if sizes[number] <= wrapped.max_length]
+    if not fitting:
+        rule = f"at least {min(sizes.values()):,}, for the shortest sample of {task.config.task} with its answer"
+        raise DoesNotFit("--to", rule, wrapped.max_length)
+    return FittingSamples(fitting[:limit], len(sizes) - len(fitting))
+
+
+def _size(wrapped: Any, request: Any) -> int:
+    """Tokens of a request with its answer; texts that are read in windows have any length."""
+    counts = {"loglikelihood": wrapped.pair_tokens, "generate_until": wrapped.prompt_tokens}
+    return counts[request.request_type](*request.args) if request.request_type in counts else 0
+
+
+def shorten_answers(tasks: Mapping[str, Any], answer: int) -> None:
+    """Let no task write more than so many tokens."""
+    writing = [task for task in tasks.values() if task.OUTPUT_TYPE == "generate_until"]
+    if not writing:
+        raise InvalidValue.because("--answer", "none of the tasks lets the model write", remedy="leave out --answer")
+    for task in writing:
+        asked = dict(task.config.generation_kwargs or {})
+        least = min(answer, asked.get("max_gen_toks", answer))
+        task.set_config(key="generation_kwargs", value={"max_gen_toks": least}, update=True)
+
+
+# Corrections to how lm-evaluation-harness defines tasks (lm-eval 0.4.13), made in the index of one run.
+#
+# - InfiniteBench: its columns are a mapping where `datasets` wants its own type, so that no task loads; and four tasks
+#   ask for splits named `_en` that the data calls `_eng` (EleutherAI/lm-evaluation-harness, issue 3895).
+# - BABILong: its loader takes the name of one length, such as 4k, and breaks on the list that RULER's takes.
+#
+# The files and modules of the harness stay as they are.
+
+
+BABILONG, INFINITEBENCH = "babilong_qa", "infinitebench_"
+KILO = 1024
+LENGTHS = {kilos * KILO: f"{kilos}k" for kilos in (0, 1, 2, 4, 8, 16, 32, 64, 128)}  # of BABILong
+
+
+def correct_definitions(index: dict[str, Any], lengths: Sequence[int], longest: int) -> None:
+    """Put corrected entries into an index of tasks."""
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    def babilong(definition: Json) -> Json:
+        loaded = definition.get("custom_dataset")
+        return definition | {"custom_dataset": _load_one_length(loaded, lengths, longest)} if loaded else definition
+
+    corrections = {BABILONG: babilong, INFINITEBENCH: with_its_columns}
+    for name, entry in list(index.items()):
+        for begin, correct in corrections.items():
+            if name.startswith(begin) and entry.yaml_path is not None:
+                definition = correct(load_yaml(entry.yaml_path, resolve_func=True))
+                index[name] = replace(entry, yaml_path=None, cfg=definition)
+
+
+def with_its_columns(definition: Json) -> Json:
+    """A definition whose columns are of the type that `datasets` wants, and whose split exists.
+
+    with_its_columns({"test_split": "longbook_qa_en"})    # {"test_split": "longbook_qa_eng"}
+    """
+    options, split = dict(definition.get("dataset_kwargs") or {}), str(definition.get("test_split", ""))
+    if isinstance(options.get("features"), dict):
+        options["features"] = _columns(options["features"])
+    corrected = {"dataset_kwargs": options} if options else {}
+    return definition | corrected | ({"test_split": f"{split}g"} if split.endswith("_en") else {})
+
+
+def _columns(mapping: dict[str, Any]) -> Any:
+    from datasets import Features, Sequence, Value
+
+    if isinstance(mapping, Features):
+        return mapping
+    columns = {name: Value(column["dtype"]) for name, column in mapping.items()}
+    return Features(
+        {name: Sequence(columns[name]) if mapping[name].get("sequence") else columns[name] for name in mapping}
+    )
+
+
+def _load_one_length(loaded: Callable[..., Any], lengths: Sequence[int], longest: int) -> Callable[..., Any]:
+    """BABILong's loader, with the name of the length."""
+
+    def load(**options: Any) -> Any:
+        return loaded(**options | {"max_seq_lengths": babilong_length(lengths, longest)})
+
+    return load
+
+
+def babilong_length(lengths: Sequence[int], longest: int) -> str:
+    """The name of the length that is asked for; by default the longest below the longest request.
+
+    babilong_length([4096], 8192)    # "4k"
+    babilong_length([], 8192)        # "4k": texts of 8k and a question are longer than 8,192 tokens
+    """
+    if len(lengths) > 1:
+        sentence = f"BABILong reads one length at a time, and --lengths has {len(lengths)}"
+        raise DoesNotFit.because("--lengths", sentence, remedy="run it once for each length")
+    if not lengths:
+        return [name for length, name in LENGTHS.items() if length < longest][-1]
+    if lengths[0] not in LENGTHS:
+        raise InvalidValue("--lengths", "a length of BABILong's", lengths[0], known=LENGTHS.values())
+    return LENGTHS[lengths[0]]
+
+
+# lm-evaluation-harness on an extended model, through its wrapper of transformers.
+#
+# Its tasks, prompts and scores are unchanged, apart from what `fixes` lists.
+
 
 SEED = 1234  # the harness's seed for few-shot examples
 HARNESS_RESAMPLES = 1000  # for standard errors without a formula

@@ -1,16 +1,12 @@
-"""The texts of one length that a corpus has: documents that are long enough, and shorter ones joined.
-
-The documents of a series, as the files of a project, are joined in the order of their names, as a repository is read.
-A source is preceded by a comment with its path. A series gives one text after the other until its documents are used
-up: no document is in two texts. Documents that are long enough by themselves are read by themselves, and come first.
-Only where they are of too few projects for an interval over projects, joined texts of others come between them.
-"""
+"""Passages that are searched for, by BM25."""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
 import json
+import math
+import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +16,51 @@ from typing import NamedTuple
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.checkpoint.tokens import token_ids
 from ropewalk.measure.metrics.intervals import FEW_PROJECTS
 from ropewalk.texts.corpora import CODE, Document, projects_in_turn
 from ropewalk.texts.installed_texts import PYTHON
+
+# BM25: how well each of several texts matches the words of a question.
+#
+#     score(D) = sum over words q of idf(q) f(q, D) (k + 1) / (f(q, D) + k (1 - b + b |D| / mean |D|))
+#     idf(q)   = ln(1 + (N - n(q) + 1/2) / (n(q) + 1/2))
+#
+# f(q, D) is how often a word stands in a text of |D| words, n(q) in how many of the N texts it stands.
+#
+# Source: Robertson & Zaragoza 2009, Found. Trends Inf. Retr. 3, 333-389; the 1 in idf, k and b as in Lucene.
+
+
+K, B = 1.2, 0.75
+SINGLE = "\u3040-\u30ff\u3400-\u9fff"
+
+
+def scores(question: str, texts: Sequence[str]) -> list[float]:
+    """One score for each text."""
+    counts = [Counter(_words(text)) for text in texts]
+    mean = sum(count.total() for count in counts) / len(texts)
+    totals = [0.0] * len(texts)
+    for word in set(_words(question)):
+        among = sum(word in count for count in counts)
+        idf = math.log(1 + (len(texts) - among + 0.5) / (among + 0.5))
+        for place, count in enumerate(counts):
+            relative = count.total() / mean if mean else 1.0
+            totals[place] += idf * count[word] * (K + 1) / (count[word] + K * (1 - B + B * relative))
+    return totals
+
+
+def _words(text: str) -> list[str]:
+    """Of letters and digits; of Chinese and Japanese, which put no spaces between words, single characters."""
+    return re.findall(rf"[{SINGLE}]|[^\W{SINGLE}]+", text.lower())
+
+
+# The texts of one length that a corpus has: documents that are long enough, and shorter ones joined.
+#
+# The documents of a series, as the files of a project, are joined in the order of their names, as a repository is read.
+# A source is preceded by a comment with its path. A series gives one text after the other until its documents are used
+# up: no document is in two texts. Documents that are long enough by themselves are read by themselves, and come first.
+# Only where they are of too few projects for an interval over projects, joined texts of others come between them.
+
 
 MOST_TOKENISED, MOST_READ = 4096, 2**18  # documents that are tokenised, and read, in the search for long ones
 KEPT_BYTES = 2**29  # bytes of shorter documents that are kept, to be joined

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
+from ropewalk.hf.checkpoint.tokens import begin_tokens
 
 LEAST_FILLER = 8  # tokens; fewer cannot always be filled exactly
 FAR_LINE, FAR_SHARE = 256, 1 / 20  # characters, or a share of the text: so far from its depth may a line begin

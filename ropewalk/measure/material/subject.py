@@ -22,7 +22,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens, begin_tokens
+from ropewalk.hf.checkpoint.tokens import add_begin_tokens, begin_tokens
 from ropewalk.hf.probe.facts import corrected_len
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.runtime.layer import PREFIX

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens
-from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.checkpoint.tokens import token_ids
 from ropewalk.methods.positions import Positions
 from ropewalk.texts.corpora import Document, projects_in_turn
 

@@ -1,19 +1,4 @@
-"""Perplexities by name: there are several definitions, and all are made from losses per token.
-
-    truncated(L)         the first L tokens of each text, every token after all before it
-    strided(W, S)        windows of W tokens that advance by S; in each window only the new tokens count
-    rolling(W)           strided(W, W): windows that do not overlap, as in lm-evaluation-harness
-
-The perplexity is exp of the mean over all tokens of all texts. The mean over texts, in which short and long texts count
-alike, is a second number. Every token counts once, except the first of a text: the first target of a window is
-predicted from the token before it.
-
-Protocols: Press et al. 2022, arXiv:2108.12409 (strided); EleutherAI/lm-evaluation-harness, loglikelihood_rolling.
-Deviation: jquesnelle/yarn, eval/perplexity.py, takes the unweighted mean over windows, in which the first, long window
-counts as much as 256 new tokens, and puts the token that begins texts at the start of every window.
-
-Legend: b text or window, n token.
-"""
+"""Perplexity, and which tokens are key."""
 
 from __future__ import annotations
 
@@ -28,11 +13,28 @@ from torch import Tensor, nn
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf import score_tokens
 from ropewalk.hf.attach.handle import handle_of, host_of
-from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens
+from ropewalk.hf.checkpoint.tokens import add_begin_tokens
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.probe.rotation.modules import has_rotation
+from ropewalk.hf.probe.rotation import has_rotation
 from ropewalk.measure.metrics.intervals import Estimate, mean
 from ropewalk.measure.metrics.losses import token_losses
+
+# Perplexities by name: there are several definitions, and all are made from losses per token.
+#
+#     truncated(L)         the first L tokens of each text, every token after all before it
+#     strided(W, S)        windows of W tokens that advance by S; in each window only the new tokens count
+#     rolling(W)           strided(W, W): windows that do not overlap, as in lm-evaluation-harness
+#
+# The perplexity is exp of the mean over all tokens of all texts. The mean over texts, in which short and long texts
+# count alike, is a second number. Every token counts once, except the first of a text: the first target of a window is
+# predicted from the token before it.
+#
+# Protocols: Press et al. 2022, arXiv:2108.12409 (strided); EleutherAI/lm-evaluation-harness, loglikelihood_rolling.
+# Deviation: jquesnelle/yarn, eval/perplexity.py, takes the unweighted mean over windows, in which the first, long
+# window counts as much as 256 new tokens, and puts the token that begins texts at the start of every window.
+#
+# Legend: b text or window, n token.
+
 
 BREAKDOWN_MARGIN = 0.25  # nats per token: what every reader notices
 LARGEST_LOSS = 700.0  # nats: above it exp overflows, as in the wide interval of two texts
@@ -155,3 +157,63 @@ def perplexity_of_loss(loss: Estimate) -> Estimate:
     """A mean loss as perplexity, with its interval."""
     value, low, high = (math.exp(nats) if nats < LARGEST_LOSS else math.inf for nats in loss[:3])
     return Estimate(value, low, high, loss.of)
+
+
+# Key tokens: the tokens of a text that a model predicts with far context and not without it.
+#
+#     n is a key token   if   near_n - far_n > gain   and   far_n < most
+#
+#     far_n, near_n      loss of token n after its far context, and after the near end of it alone
+#     gain, most         thresholds in nats
+#
+# A reference model fixes them once, so that what is judged cannot choose its tokens.
+#
+# Source: Fang et al. 2024, arXiv:2410.23771 (LongPPL), both thresholds 2; its longppl.py, find_key_token. Deviation:
+# the last window of a text is as long as the others, there it is cut short.
+#
+# Legend: n token but the first, which is not predicted.
+
+
+GAIN = 2.0  # nats
+KEY_LOSS = 2.0  # nats
+
+
+def is_key(far_n: Tensor, near_n: Tensor, *, gain: float = GAIN, most: float = KEY_LOSS) -> Tensor:
+    """Which tokens are key tokens, by their losses.
+
+    far, near = torch.tensor([0.5, 0.5, 2.5]), torch.tensor([3.0, 2.0, 9.0])
+    is_key(far, near)  # the first: the second gains too little, the third is not predicted
+    """
+    return (near_n - far_n > gain) & (far_n < most)
+
+
+def key_tokens(
+    model: nn.Module,
+    text: Tensor,
+    *,
+    near: int,
+    far: int | None = None,
+    advance: int | None = None,
+    gain: float = GAIN,
+    most: float = KEY_LOSS,
+    begin: Sequence[int] = (),
+) -> Tensor:
+    """Which tokens of a text [tokens] are key tokens of a model as it stands: [tokens - 1], without the first.
+
+        key_tokens(model, ids, near=64)           # predicted with the whole text, not with the last 64 tokens
+        key_tokens(model, ids, near=64, far=512)  # for a model that reads at most 512
+
+    Windows advance by `advance` tokens, by default a quarter of `near`: a token has `near` to `near + advance - 1`
+    tokens before it. Windows of `far` tokens advance by a quarter of it; without `far` one pass reads the whole text.
+    Every window begins with the tokens `begin`, which count; without `far` they come before the text.
+    """
+    whole, step = len(text) - 1, advance or max(1, near // 4)
+    widest, most_read = near + step - 1, whole + len(begin)
+    longest = min(far or most_read, most_read)
+    if widest >= longest:
+        sentence = f"the near context, up to {widest} tokens, must be shorter than the far one, {longest}"
+        raise DoesNotFit.because("near", sentence, remedy="shorten it, or take longer texts")
+    near_n = strided_losses(model, text, window=widest, stride=step, begin=begin)
+    far_n = strided_losses(model, text, window=longest, stride=max(1, longest // 4), begin=begin)
+    read = torch.arange(whole, device=near_n.device) >= near - 1  # earlier ones have no farther context
+    return is_key(far_n, near_n, gain=gain, most=most) & read

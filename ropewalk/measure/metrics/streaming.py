@@ -23,8 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import InvalidValue
 from ropewalk.hf import read
-from ropewalk.hf.checkpoint.begin_tokens import add_begin_tokens, begin_tokens
-from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.checkpoint.tokens import add_begin_tokens, begin_tokens, token_ids
 from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, ReadChunk
 from ropewalk.measure.metrics.losses import bits_per_byte, edges, text_bytes
 from ropewalk.methods.spec import Json

@@ -24,7 +24,7 @@ from ropewalk.measure.report.sections import Section, sections
 from ropewalk.measure.report.tables import page_notes, table, title
 from ropewalk.measure.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
 from ropewalk.measure.tasks import Context, Task
-from ropewalk.measure.tasks.outside.complete import source_mark
+from ropewalk.measure.tasks.outside import source_mark
 
 ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."
 ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.measure.compare.compare import Candidate, Comparison
-from ropewalk.measure.metrics.position_bias import BANDS, PositionBias, position_bias
+from ropewalk.measure.metrics.correlation import BANDS, PositionBias, position_bias
 from ropewalk.measure.report.drawing.charts import ReportFigure, ShareCell, ShareMap, ShareRow
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.sections import estimated

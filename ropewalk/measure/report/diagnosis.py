@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.extension.extension import Extension
+from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
 from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
-from ropewalk.measure.diagnostics.masses import NEAR_KEYS, SINKS
-from ropewalk.measure.diagnostics.rows import Curves
+from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
 from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
-from ropewalk.measure.diagnostics.masses import NEAR_KEYS, SINKS
-from ropewalk.measure.diagnostics.rows import Curves
+from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, map_panel, spanning, trained_mark
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of

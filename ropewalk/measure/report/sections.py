@@ -7,7 +7,7 @@ import sys
 from typing import NamedTuple
 
 from ropewalk.measure.compare.compare import Candidate, Comparison, reach
-from ropewalk.measure.metrics.effective_length import LLAMA_2, OWN
+from ropewalk.measure.metrics.correlation import LLAMA_2, OWN
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.tables import mark, ordered, other_tokens

@@ -8,7 +8,7 @@ from rich.table import Table as RichTable
 
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import UNUSED
-from ropewalk.hf.probe.checkpoint_schedule import DROPPED
+from ropewalk.hf.probe.facts import DROPPED
 from ropewalk.measure.compare.compare import Candidate, Comparison
 from ropewalk.measure.compare.runner import OUT_OF_MEMORY, WORKER_DIED
 from ropewalk.measure.compare.verdict import BREAK, FINDS, INFINITE, NAN

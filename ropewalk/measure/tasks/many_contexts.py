@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ropewalk.errors import Conflict
 from ropewalk.hf.probe.probe import device_of
-from ropewalk.measure.material.bm25 import scores
+from ropewalk.measure.material.passage_search import scores
 from ropewalk.measure.material.prompts import Prompt, tokenise_prompt, with_needle
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share

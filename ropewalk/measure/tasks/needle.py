@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from ropewalk.measure.material.prompts import Prompt, with_needle
+from ropewalk.measure.material.secrets import DAYS, TOWNS, compound
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.material.words import DAYS, TOWNS, compound
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.measure.tasks.answers import match_all, score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval

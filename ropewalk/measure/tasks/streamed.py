@@ -23,8 +23,8 @@ import torch
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens
 from ropewalk.measure.material.prompts import require_round_trip, tokens_of, tokens_with_offsets
+from ropewalk.measure.material.secrets import compound
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.material.words import compound
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.record import AT_LEAST_ONE

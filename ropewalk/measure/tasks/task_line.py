@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from ropewalk.errors import Conflict, UnknownName
 from ropewalk.extension.notation import FILE, Term, read_list
 from ropewalk.measure.tasks import ALL, Context, Task
-from ropewalk.measure.tasks.outside.installed import installed_tasks, package_of, task_of
-from ropewalk.measure.tasks.outside.task_file import tasks_in
+from ropewalk.measure.tasks.outside import installed_tasks, package_of, task_of, tasks_in
 
 NAMES = {task.name: task for task in ALL}
 RENAME = "give it another name"

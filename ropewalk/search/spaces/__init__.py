@@ -2,14 +2,16 @@
 
 from ropewalk.search.spaces.compositions import Compositions as Compositions
 from ropewalk.search.spaces.descent import Descent as Descent
-from ropewalk.search.spaces.dynamic import DynamicSchedules as DynamicSchedules
 from ropewalk.search.spaces.dynamic_pairs import DynamicPairs as DynamicPairs
 from ropewalk.search.spaces.hand_set import HandSet as HandSet
-from ropewalk.search.spaces.layers import WindowsBelow as WindowsBelow
-from ropewalk.search.spaces.mixed import Mixed as Mixed
 from ropewalk.search.spaces.pairs import Pairs as Pairs
-from ropewalk.search.spaces.parts import Parts as Parts
-from ropewalk.search.spaces.reaches import Reaches as Reaches
+from ropewalk.search.spaces.parts import (
+    DynamicSchedules as DynamicSchedules,
+    Mixed as Mixed,
+    Parts as Parts,
+    Reaches as Reaches,
+    WindowsBelow as WindowsBelow,
+)
 from ropewalk.search.spaces.signature import Space as Space
 
 ALL: tuple[Space, ...] = (

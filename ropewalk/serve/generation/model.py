@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.attention.layout.retention import Retention
 from ropewalk.attention.paged import PagedBatch, PagedLayer
-from ropewalk.attention.paged.stages import PageStages
+from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
 from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit
@@ -34,7 +34,7 @@ from ropewalk.extension.notation import BARE
 from ropewalk.hf.attach.extend import plan_extension
 from ropewalk.hf.attach.handle import ATTENTION, handle_of
 from ropewalk.hf.attach.modes import Modes, attending_configs
-from ropewalk.hf.probe.attention_arguments import OWN_MASK
+from ropewalk.hf.probe.capture import OWN_MASK
 from ropewalk.hf.probe.probe import attention_named, device_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.hooks import identity_rotation

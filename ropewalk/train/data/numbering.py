@@ -1,27 +1,33 @@
-"""Rows numbered for training by an extension's positions (randomized, PoSE), in a form that the model understands.
-
-Each text of a row is numbered separately, from a generator that depends on the seed and the row's index alone. Numbers
-that jump no longer show where a text begins, so a row also has `documents`. Our attention reads that; transformers,
-which without a mask takes every jump for a new text, gets a mask.
-
-Legend: b row, n token.
-"""
+"""How tokens are numbered in training, and which texts are mixed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerBase
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.runtime.forward_pass import DOCUMENTS
 from ropewalk.hf.runtime.layer import NAME
 from ropewalk.methods.positions import Positions, Sequential
-from ropewalk.train.data.packs import Row, collate_items
+from ropewalk.train.data.packs import PackedRows, Passages, Row, collate_items
+from ropewalk.train.data.tokens import Numbers, TokenizedCorpus
+
+# Rows numbered for training by an extension's positions (randomized, PoSE), in a form that the model understands.
+#
+# Each text of a row is numbered separately, from a generator that depends on the seed and the row's index alone.
+# Numbers that jump no longer show where a text begins, so a row also has `documents`. Our attention reads that;
+# transformers, which without a mask takes every jump for a new text, gets a mask.
+#
+# Legend: b row, n token.
 
 
 class NumberedRows(Dataset[Row]):
@@ -98,3 +104,113 @@ class Collator:
             got = f"{attention}, {', '.join(sorted(kinds))}" if windowed else attention
             remedy = "extend the model (Ropewalk's attention handles packed texts), or train on one text per row"
             raise DoesNotFit("attention", "sdpa or eager without windows where texts are packed", got, remedy=remedy)
+
+
+# Data sets mixed by shares: of sources, or of documents by length.
+
+
+SHARES_ATOL = 1e-6  # of shares to 1
+
+
+def draw_parts(shares: Sequence[float], count: int, seed: int) -> Numbers:
+    """The part of each row, at random by the shares: row i depends on the seed and on i alone."""
+    kinds: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
+    return kinds
+
+
+class Mixture(Dataset[Row]):
+    """`count` rows from several data sets with rows of one length, by their shares of the rows, thus of the tokens."""
+
+    def __init__(self, parts: Sequence[tuple[float, Dataset[Row]]], *, count: int, seed: int = 0) -> None:
+        shares = [share for share, _ in parts]
+        if not shares or min(shares) < 0 or abs(sum(shares) - 1) > SHARES_ATOL:
+            raise InvalidValue("shares", "all at least 0, with a sum of 1", shares)
+        self._parts = [rows for _, rows in parts]
+        _require_alike(self._parts)
+        self._kinds = draw_parts(np.divide(shares, sum(shares)).tolist(), count, seed)
+        self._ordinals = np.zeros(count, dtype=np.int64)
+        for kind, rows in enumerate(self._parts):
+            of_kind = self._kinds == kind
+            self._ordinals[of_kind] = np.arange(of_kind.sum())
+            _require_enough(kind, rows, int(of_kind.sum()))
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def __getitem__(self, index: int) -> Row:
+        row: Row = self._parts[self._kinds[index]][int(self._ordinals[index])]
+        return row
+
+
+def mix_by_length(
+    corpus: TokenizedCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    edges: Sequence[int],
+    shares: Sequence[float],
+    length: int,
+    count: int,
+    seed: int = 0,
+    **more: Any,
+) -> Mixture:
+    """Rows of short and of long documents: the first share is for those below the first edge (in tokens), and so on.
+
+    `more` goes to every `PackedRows`. A row holds documents of one range.
+    """
+    if list(edges) != sorted(set(edges)) or len(shares) != len(edges) + 1:
+        raise InvalidValue("edges", f"rising, and one fewer than shares ({len(shares)})", list(edges))
+    parts = []
+    for share, (shortest, longest) in zip(shares, pairwise([0, *edges, None]), strict=True):
+        if share > 0:
+            documents = corpus.between(shortest or 0, longest)
+            _require_documents(documents, shortest, longest)
+            parts.append((share, PackedRows(documents, tokenizer, length=length, count=count, seed=seed, **more)))
+    return Mixture(parts, count=count, seed=seed)
+
+
+def mix_two_lengths(
+    corpus: TokenizedCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    short: int,
+    share: float,
+    length: int,
+    count: int,
+    seed: int = 0,
+    **more: Any,
+) -> Mixture:
+    """Rows of `length` tokens: a share with several texts of `short` tokens, the others with longer documents.
+
+    `more` goes to the rows of longer documents. Source of mixing both in one training: Shang et al. 2025,
+    arXiv:2502.20082 (LongRoPE2). There a long text is stretched from its first token on; here the table belongs to the
+    row of attention, in training as in use.
+    """
+    longer = corpus.between(short + 1)
+    _require_documents(longer, short + 1, None)
+    how: dict[str, Any] = {"length": length, "count": count, "seed": seed}
+    parts = [
+        (share, PackedRows(Passages(corpus, short), tokenizer, **how)),
+        (1 - share, PackedRows(longer, tokenizer, **how, **more)),
+    ]
+    return Mixture(parts, count=count, seed=seed)
+
+
+def _require_alike(parts: Sequence[Dataset[Row]]) -> None:
+    """Refuse rows that do not fit one batch: of different lengths, or only some of them numbered."""
+    items = [rows[0] for rows in parts if len(rows)]  # type: ignore[arg-type]
+    kinds = [{name: value.shape[-1] for name, value in item.items()} for item in items]
+    for kind in kinds:
+        if kind != kinds[0]:
+            rule = f"of one kind and length in all data sets ({kinds[0]})"
+            raise DoesNotFit("rows", rule, kind, remedy="mix first, then number the mixture")
+
+
+def _require_documents(documents: TokenizedCorpus, shortest: int | None, longest: int | None) -> None:
+    if not len(documents):
+        rule = f"one with documents of {shortest} or more tokens" + (f", below {longest}" if longest else "")
+        raise DoesNotFit("corpus", rule, "none", remedy="move the edges, or take another corpus")
+
+
+def _require_enough(kind: int, rows: Any, count: int) -> None:
+    if len(rows) < count:
+        raise DoesNotFit(f"data set {kind}", f"at least {count} rows", len(rows), remedy="make it with a larger count")

@@ -1,26 +1,75 @@
-"""Training rows: documents one after the other, cut to length, each numbered from 0; and puzzles by their share.
-
-Row i is a function of the seed and of i alone: training resumes in the middle of an epoch, on any number of
-processes.
-"""
+"""Documents packed into rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
+from ropewalk.hf.checkpoint.tokens import begin_tokens
 from ropewalk.train.data.puzzles import KINDS, PuzzleMaker, pack
 from ropewalk.train.data.tokens import Numbers, TokenizedCorpus
+
+# Documents cut into passages of one length, for training rows with one text each.
+
+
+class Passages(TokenizedCorpus):
+    """The passages of a corpus as documents; shorter ends are left out."""
+
+    def __init__(self, corpus: TokenizedCorpus, length: int) -> None:
+        self._corpus, self._length = corpus, length
+        self._counts = corpus.lengths // length
+        self._ends = np.cumsum(self._counts)
+        if not len(self._ends) or not self._ends[-1]:
+            longest = int(corpus.lengths.max(initial=0))
+            raise DoesNotFit("corpus", f"one with a document of {length} tokens", f"at most {longest}")
+        self.lengths = np.full(int(self._ends[-1]), length, dtype=np.int64)
+
+    def __getitem__(self, index: int) -> Numbers:
+        nth = int(np.searchsorted(self._ends, index, side="right"))
+        first = (index - int(self._ends[nth] - self._counts[nth])) * self._length
+        return self._corpus[nth][first : first + self._length]
+
+
+# A byte-level BPE vocabulary without unknown tokens; every digit is a token, and one token ends a text.
+
+
+END = "<|end|>"
+BYTES = 256
+
+
+def train_tokenizer(texts: Iterable[str], *, size: int = 2048) -> PreTrainedTokenizerFast:
+    """A tokenizer of transformers with `size` tokens, trained on some texts."""
+    if size <= BYTES + 1:
+        raise InvalidValue("vocabulary", f"above {BYTES + 1}, the bytes and the end of a text", size)
+    bpe = Tokenizer(models.BPE())
+    # Numbers are split into digits, so that no number is a token that training has never seen.
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    bpe.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=bpe, bos_token=END, eos_token=END, pad_token=END, clean_up_tokenization_spaces=False
+    )
+
+
+# Training rows: documents one after the other, cut to length, each numbered from 0; and puzzles by their share.
+#
+# Row i is a function of the seed and of i alone: training resumes in the middle of an epoch, on any number of
+# processes.
+
 
 SHORTEST_ROW = 2  # tokens of a row
 IGNORED = -100  # a label without loss

@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refuse_full_disk
-from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
-from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.checkpoint.tokens import begin_tokens, token_ids
 from ropewalk.texts.corpora import Split, documents
 
 BATCH, CHARACTERS = (

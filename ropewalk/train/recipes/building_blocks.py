@@ -22,11 +22,10 @@ from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
 from ropewalk.models import path_of
-from ropewalk.train.data.packs import PackedRows, Row
-from ropewalk.train.data.passages import Passages
+from ropewalk.train.data.packs import PackedRows, Passages, Row
 from ropewalk.train.data.puzzles import PuzzleShares
 from ropewalk.train.data.tokens import end_token, tokenise
-from ropewalk.train.stopping import recording_signals
+from ropewalk.train.processes import recording_signals
 from ropewalk.train.train import TrainingPlan, train
 
 LORA_LAYERS = "all-linear"  # in peft: every projection but the head

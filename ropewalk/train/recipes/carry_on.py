@@ -14,7 +14,7 @@ from ropewalk.hf import extend
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE
-from ropewalk.train.data.mixture import Mixture, mix_two_lengths
+from ropewalk.train.data.numbering import Mixture, mix_two_lengths
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.train.data.tokens import tokenise

@@ -20,13 +20,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import extend
-from ropewalk.hf.checkpoint.begin_tokens import begin_tokens
-from ropewalk.hf.checkpoint.token_ids import token_ids
+from ropewalk.hf.checkpoint.tokens import begin_tokens, token_ids
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.methods.record import AT_LEAST_ONE
 from ropewalk.texts.corpora import Document, documents
 from ropewalk.train.data.packs import IGNORED, Row, row_of
-from ropewalk.train.data.questions import Ask, QuestionAnswer, asker, pairs_of
+from ropewalk.train.data.puzzles import Ask, QuestionAnswer, asker, pairs_of
 from ropewalk.train.data.tokens import Numbers, end_token
 from ropewalk.train.recipes.building_blocks import GENTLE, checkpoint, rows_of, set_max_length, train_and_save
 from ropewalk.train.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings

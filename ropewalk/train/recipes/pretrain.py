@@ -25,14 +25,13 @@ from ropewalk.methods.reach import Causal, LeakyReRoPE, ReRoPE
 from ropewalk.methods.surgery import QKBias
 from ropewalk.texts.corpora import documents
 from ropewalk.train.data.numbering import NumberedRows
-from ropewalk.train.data.packs import PackedRows
+from ropewalk.train.data.packs import PackedRows, train_tokenizer
 from ropewalk.train.data.puzzles import PuzzleShares
-from ropewalk.train.data.vocabulary import train_tokenizer
+from ropewalk.train.processes import recording_signals
 from ropewalk.train.recipes.building_blocks import keep, train_logged, training_rows
 from ropewalk.train.recipes.recipe import Characters, Corpus, Packed, RecipeSettings
 from ropewalk.train.recipes.same_logits import changes_nothing
 from ropewalk.train.small_models import ModelShape, new_small_model
-from ropewalk.train.stopping import recording_signals
 
 SHAPE = ModelShape()
 PUZZLES = PuzzleShares(passkey=0.18, named_values=0.06, repeats=0.10, recall=0.06)

@@ -14,7 +14,7 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName, Unr
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.metrics.intervals import crossed_mean, share
 from ropewalk.measure.metrics.losses import token_losses
-from ropewalk.train.recipes.running import run as run_recipe
+from ropewalk.train.recipes.recipe import run as run_recipe
 from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan
 

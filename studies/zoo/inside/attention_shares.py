@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.hf import extended
 from ropewalk.measure.diagnostics import mass_of_first, mass_of_last
-from ropewalk.measure.diagnostics.rows import Curves
+from ropewalk.measure.diagnostics.pass_states import Curves
 
 from studies.claims import ARTICLE_1, Claim, JudgedClaim, Unit
 from studies.zoo.inside.by_seed import BySeed, Curve

@@ -5,7 +5,7 @@ import torch
 
 from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention import attend, explain
-from ropewalk.attention.backends import diagonal_gradients
+from ropewalk.attention.backends import bias_diagonals as diagonal_gradients
 from ropewalk.attention.backends.bias_diagonals import ROWS_PER_BLOCK, DiagonalRows, _blocks, _distances, diagonal
 from ropewalk.attention.backends.bias_pruning import HeadBand
 from ropewalk.attention.layout.segments import Segment, segments_of

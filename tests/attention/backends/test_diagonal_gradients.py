@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ropewalk.attention.backends import diagonal_gradients
+from ropewalk.attention.backends import bias_diagonals as diagonal_gradients
 from ropewalk.attention.torch_kernels.fused import PartialAttention
 
 

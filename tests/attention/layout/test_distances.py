@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from ropewalk import Extension
-from ropewalk.attention.layout.distances import distance_line
-from ropewalk.attention.layout.segments import segments_of
+from ropewalk.attention.layout.segments import distance_line, segments_of
 from ropewalk.methods.reach import LeakyReRoPE
 
 from examples import FACTS, REACH

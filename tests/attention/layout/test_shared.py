@@ -5,7 +5,7 @@ import torch
 
 from ropewalk.attention import dispatch
 from ropewalk.attention.cache import session
-from ropewalk.attention.layout.shared import MOST_NUMBERS, SharedLayout, compute_once, share_results
+from ropewalk.attention.layout.sequences import MOST_NUMBERS, SharedLayout, compute_once, share_results
 from ropewalk.hf import extended
 
 from hf.models import tiny
@@ -54,7 +54,7 @@ def test_layers_of_one_pass_share_and_answer_the_same(text, cached, monkeypatch)
         calls.clear()
         shared = model(input_ids=ids, attention_mask=mask, use_cache=cached).logits
         few = len(calls)
-        monkeypatch.setattr("ropewalk.attention.layout.shared.MOST_NUMBERS", -1)
+        monkeypatch.setattr("ropewalk.attention.layout.sequences.MOST_NUMBERS", -1)
         alone = model(input_ids=ids, attention_mask=mask, use_cache=cached).logits
     kinds = 2 if text == "hwfa" else 1
     assert (few, len(calls) - few) == (2 * kinds, 2 * 4)

@@ -5,7 +5,7 @@ import torch
 
 from ropewalk import parse
 from ropewalk.attention.layout.segments import segments_of
-from ropewalk.attention.layout.tile_ranges import key_tile_ranges, row_tile_ranges
+from ropewalk.attention.layout.tiles import key_tile_ranges, row_tile_ranges
 
 from examples import EXAMPLES, FACTS
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from ropewalk import Facts, parse, reference_attention
 from ropewalk.attention.paged import PagedBatch, PagedLayer
-from ropewalk.attention.paged.stages import PageStages
+from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
 from ropewalk.errors import DoesNotFit, InvalidValue
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ropewalk import Facts, parse
-from ropewalk.attention.torch_kernels import fused, matmul
-from ropewalk.attention.torch_kernels.matmul import PartialAttention, TileMask
+from ropewalk.attention.torch_kernels import fused, softmax as matmul
+from ropewalk.attention.torch_kernels.softmax import PartialAttention, TileMask
 
 from attention import flash_attention_2
 from attention.problems import assert_equal, every, tensors

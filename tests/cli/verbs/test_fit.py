@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.cli.main import run
-from ropewalk.measure.metrics.key_tokens import key_tokens
+from ropewalk.measure.metrics.perplexity import key_tokens
 from ropewalk.search import fitting, search_loop
 from ropewalk.train.small_models import ModelShape, new_small_model
 

@@ -76,7 +76,7 @@ def test_fewer_steps_than_are_done_are_refused(tmp_path):
 
 def test_a_place_that_cannot_be_a_folder_is_refused_before_the_work(tmp_path, monkeypatch):
     """As every verb does that writes; in one sentence, whatever the recipe."""
-    monkeypatch.setattr("ropewalk.train.recipes.running.run", lambda *given: pytest.fail("the recipe was begun"))
+    monkeypatch.setattr("ropewalk.train.recipes.recipe.run", lambda *given: pytest.fail("the recipe was begun"))
     (tmp_path / "notes.txt").write_text("mine")
     for out in (tmp_path / "notes.txt", tmp_path / "notes.txt" / "run"):
         with pytest.raises(InvalidValue, match="--out must be a folder, or a new name for one"):

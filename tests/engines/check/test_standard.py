@@ -8,8 +8,8 @@ from hypothesis import given, settings, strategies as some
 from transformers import AutoConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from ropewalk.engines.check.installed import installed_version, is_installed, own_rotation
 from ropewalk.engines.check.reading import read_checkpoint
+from ropewalk.engines.check.versions import installed_version, is_installed, own_rotation
 from ropewalk.engines.rules.rotation import Asked, NotKnown
 from ropewalk.engines.rules.standard import standard_rotation
 from ropewalk.hf.probe.probe import probe

@@ -11,7 +11,7 @@ import ropewalk as rw
 from ropewalk import RopewalkError
 from ropewalk.cli.main import run
 from ropewalk.engines.check.engines import ENGINES
-from ropewalk.engines.check.valid_rope import RULES
+from ropewalk.engines.check.reading import RULES
 
 from architecture.tree import assert_none
 from engines.check.folders import llama

@@ -16,7 +16,7 @@ from ropewalk.engines.export.engines import ENGINES
 from ropewalk.hf.attach.modes import attach_layers
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.runtime.static_schedule import constant_scale, static_table
+from ropewalk.hf.runtime.layer import constant_scale, static_table
 
 from hf import engine_rules
 from hf.models import tiny

@@ -12,8 +12,8 @@ import ropewalk as rw
 from ropewalk import Unreadable
 from ropewalk.cli.main import run
 from ropewalk.engines.export.export import TARGETS
-from ropewalk.hf.checkpoint.model_card import copy_papers
 from ropewalk.hf.checkpoint.own_files import _open, _own, copy_own
+from ropewalk.hf.checkpoint.sidecar import copy_papers
 from ropewalk.train.recipes.building_blocks import checkpoint, keep
 
 from hf.models import tiny

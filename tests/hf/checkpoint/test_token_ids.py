@@ -14,8 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import ropewalk as rw
 from ropewalk.cli.verbs.generate import _prompt_ids
-from ropewalk.hf.checkpoint import token_ids as pieces
-from ropewalk.hf.checkpoint.token_ids import prompt_ids, token_ids
+from ropewalk.hf.checkpoint import tokens as pieces
+from ropewalk.hf.checkpoint.tokens import prompt_ids, token_ids
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import passages
 from ropewalk.measure.metrics.streaming import long_text

@@ -10,11 +10,11 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, read_line
 from ropewalk.hf import inspect
-from ropewalk.measure.compare.costs import deployment, key_share
-from ropewalk.measure.compare.entrants import CONTEXTS, NOTHING, NUMBERING, TRAINED_WITH, entrants
+from ropewalk.measure.compare.halving import CONTEXTS, NOTHING, NUMBERING, TRAINED_WITH, entrants
 from ropewalk.measure.compare.leaderboard import FrontColumns, Race, TimeIsUp, leaderboard, right_of, tasks_of
 from ropewalk.measure.compare.runner import FAILED, OUT_OF_MEMORY
 from ropewalk.measure.compare.store import Store
+from ropewalk.measure.compare.verdict import deployment, key_share
 from ropewalk.measure.metrics.intervals import share
 from ropewalk.measure.tasks import Context, Damage, Needle
 

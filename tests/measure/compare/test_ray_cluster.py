@@ -21,14 +21,11 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
-from ropewalk.measure.compare.cells import cells
 from ropewalk.measure.compare.cluster import connection, crew
-from ropewalk.measure.compare.cluster.connection import connect, require_reachable
+from ropewalk.measure.compare.cluster.connection import bytes_needed, connect, require_reachable, workers_with_room
 from ropewalk.measure.compare.cluster.crew import CellQueue, RayWorker, measure_on_cluster
-from ropewalk.measure.compare.cluster.room import bytes_needed, workers_with_room
-from ropewalk.measure.compare.installed import installed_versions
-from ropewalk.measure.compare.runner import FAILED, OUT_OF_MEMORY, WORKER_DIED, run
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.compare.runner import FAILED, OUT_OF_MEMORY, WORKER_DIED, cells, run
+from ropewalk.measure.compare.store import Store, installed_versions
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
 from ropewalk.measure.tasks.task_line import tasks_named
 

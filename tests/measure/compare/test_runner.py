@@ -15,8 +15,7 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, Unreadable
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.compare import runner
-from ropewalk.measure.compare.cells import Cell, cells
-from ropewalk.measure.compare.runner import run
+from ropewalk.measure.compare.runner import Cell, cells, run
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.metrics.intervals import mean
 from ropewalk.measure.metrics.losses import HeldOutTexts

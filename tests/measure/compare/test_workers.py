@@ -17,8 +17,7 @@ import torch
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.measure.compare import workers as module
-from ropewalk.measure.compare.cells import cells
-from ropewalk.measure.compare.runner import run
+from ropewalk.measure.compare.runner import cells, run
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side, workers_for
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task

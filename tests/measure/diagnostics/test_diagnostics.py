@@ -18,7 +18,7 @@ from ropewalk.measure.diagnostics import (
     states_in_a_plane,
     without_sinks,
 )
-from ropewalk.measure.diagnostics.rows import distance_bins, middles, some_rows
+from ropewalk.measure.diagnostics.pass_states import distance_bins, middles, some_rows
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.methods.reach import effective_distances
 

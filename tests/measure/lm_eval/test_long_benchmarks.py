@@ -9,8 +9,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.measure.lm_eval.definitions import LENGTHS, babilong_length, with_its_columns
-from ropewalk.measure.lm_eval.harness import evaluate
+from ropewalk.measure.lm_eval.harness import LENGTHS, babilong_length, evaluate, with_its_columns
 
 from measure.subjects import model
 from train.texts import text, tokenizer

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from ropewalk.measure.material.bm25 import scores
+from ropewalk.measure.material.passage_search import scores
 
 WORDS = st.sampled_from(["the", "pass", "key", "is", "a", "door", "of", "oak"])
 TEXTS = st.lists(st.lists(WORDS, max_size=12).map(" ".join), min_size=1, max_size=6)

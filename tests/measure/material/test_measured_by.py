@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 import ropewalk as rw
-from ropewalk.measure.compare import cells, runner
-from ropewalk.measure.compare.cells import Cell
+from ropewalk.measure.compare import runner, runner as cells
 from ropewalk.measure.compare.compare import compare
+from ropewalk.measure.compare.runner import Cell
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.material import measured_by as module
 from ropewalk.measure.material.measured_by import COMPUTING, NO_NUMBERS, PACKAGE, code_marks, sources_of

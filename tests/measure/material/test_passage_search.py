@@ -13,7 +13,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.measure.material import passage_search as module
 from ropewalk.measure.material.subject import Subject
 from ropewalk.texts.corpora import documents, split_of
-from ropewalk.train.data.vocabulary import train_tokenizer
+from ropewalk.train.data.packs import train_tokenizer
 
 from measure.subjects import subject
 from train.texts import text, tokenizer

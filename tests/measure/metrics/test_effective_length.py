@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk.errors import InvalidValue
-from ropewalk.measure.metrics.effective_length import effective_length
+from ropewalk.measure.metrics.correlation import effective_length
 
 LENGTHS = [1024 * n for n in (4, 8, 16, 32, 64, 128)]
 

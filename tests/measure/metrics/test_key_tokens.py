@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.measure.metrics.key_tokens import is_key, key_tokens
+from ropewalk.measure.metrics.perplexity import is_key, key_tokens
 
 from hf.models import tiny
 

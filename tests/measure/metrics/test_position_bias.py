@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from ropewalk.errors import InvalidValue
+from ropewalk.measure.metrics.correlation import band_of, position_bias
 from ropewalk.measure.metrics.intervals import Estimate, mean, minus
-from ropewalk.measure.metrics.position_bias import band_of, position_bias
 
 SAMPLES = [
     {"depth": depth, "loss": loss} for depth, loss in ((0.0, 2.0), (0.1, 4.0), (0.5, 9.0), (0.9, 1.0), (1.0, 2.0))

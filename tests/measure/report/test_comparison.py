@@ -14,7 +14,7 @@ from full_disk import room
 from rich.console import Console
 
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.probe.checkpoint_schedule import DROPPED
+from ropewalk.hf.probe.facts import DROPPED
 from ropewalk.measure.compare.compare import compare
 from ropewalk.measure.compare.runner import OUT_OF_MEMORY
 from ropewalk.measure.compare.store import Store

@@ -8,7 +8,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.measure.diagnostics.diagnose import StreamLosses, diagnose
-from ropewalk.measure.diagnostics.rows import Curves
+from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.diagnosis import as_json, findings, numbers, page_of, title
 from ropewalk.measure.report.html_page import render_page
 from ropewalk.measure.report.inside import headline, insides

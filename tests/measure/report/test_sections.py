@@ -7,7 +7,7 @@ import pytest
 
 from ropewalk.measure.compare.compare import compare, reach
 from ropewalk.measure.compare.store import Store
-from ropewalk.measure.metrics.effective_length import effective_length
+from ropewalk.measure.metrics.correlation import effective_length
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, write_report
 from ropewalk.measure.report.figures import figures

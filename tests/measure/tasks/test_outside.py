@@ -11,15 +11,13 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName, Unreadable
-from ropewalk.measure.compare import cells
-from ropewalk.measure.compare.cells import Cell
+from ropewalk.measure.compare import runner as cells
 from ropewalk.measure.compare.compare import compare
-from ropewalk.measure.compare.runner import measure_here
+from ropewalk.measure.compare.runner import Cell, measure_here
 from ropewalk.measure.compare.store import Store
 from ropewalk.measure.compare.workers import side_by_side
 from ropewalk.measure.tasks import Context, Passkey
-from ropewalk.measure.tasks.outside.complete import source_mark
-from ropewalk.measure.tasks.outside.task_file import tasks_in
+from ropewalk.measure.tasks.outside import source_mark, tasks_in
 from ropewalk.measure.tasks.task_line import tasks_named
 
 from measure.subjects import TRAINED, subject

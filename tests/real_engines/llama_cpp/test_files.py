@@ -6,7 +6,7 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 import ropewalk as rw
-from ropewalk.engines.llama_cpp.gguf.pre_tokenizers import TEXT, WORDS
+from ropewalk.engines.llama_cpp.architectures import TEXT, WORDS
 
 from real_engines import models
 from real_engines.llama_cpp.served import READ

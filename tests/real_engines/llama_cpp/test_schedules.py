@@ -10,7 +10,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
-from ropewalk.engines.llama_cpp.gguf.architectures import ARCHITECTURES
+from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 
 from nightly import first_of_each
 from real_engines import models

@@ -7,8 +7,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.methods.positions import Randomized
-from ropewalk.train.data.mixture import Mixture, mix_by_length, mix_two_lengths
-from ropewalk.train.data.numbering import NumberedRows
+from ropewalk.train.data.numbering import Mixture, NumberedRows, mix_by_length, mix_two_lengths
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.data.tokens import tokenise
 

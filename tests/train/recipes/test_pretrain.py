@@ -12,7 +12,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.methods.reach import Causal, LeakyReRoPE, ReRoPE, Window
-from ropewalk.train.data.passages import Passages
+from ropewalk.train.data.packs import Passages
 from ropewalk.train.data.puzzles import PuzzleShares
 from ropewalk.train.recipes.pretrain import PretrainSettings, extension_for, pretrain, without_rerope
 from ropewalk.train.small_models import ModelShape, new_small_model

@@ -12,15 +12,15 @@ import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.models import DEFAULT
 from ropewalk.texts.corpora import Document
-from ropewalk.train.data import questions
+from ropewalk.train.data import puzzles as questions
 from ropewalk.train.data.packs import IGNORED
-from ropewalk.train.data.questions import QuestionAnswer, asker, pairs_of
+from ropewalk.train.data.puzzles import QuestionAnswer, asker, pairs_of
 from ropewalk.train.recipes import long_instruct as instructing
 from ropewalk.train.recipes.carry_on import CarryOnSettings, carry_on
 from ropewalk.train.recipes.drope import DroPESettings, drope
 from ropewalk.train.recipes.listing import recipe
 from ropewalk.train.recipes.long_instruct import AnsweredRows, LongInstructSettings, long_instruct
-from ropewalk.train.recipes.running import run
+from ropewalk.train.recipes.recipe import run
 from ropewalk.train.recipes.uptrain_gqa import UptrainGQASettings, uptrain_gqa
 from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan

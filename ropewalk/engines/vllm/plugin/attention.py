@@ -34,7 +34,7 @@ from vllm.v1.attention.backends import registry
 from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 
 from ropewalk.attention.paged import PagedBatch, PagedLayer
-from ropewalk.attention.paged.stages import PageStages
+from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
 from ropewalk.engines.layer_plan import LayerPlan
 from ropewalk.engines.plan_in_config import plan_of_layer, plans_of

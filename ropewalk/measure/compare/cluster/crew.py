@@ -19,19 +19,24 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.measure.compare.cells import Cell
-from ropewalk.measure.compare.cluster.connection import connect, ray_package, require_reachable
-from ropewalk.measure.compare.cluster.room import bytes_needed, workers_with_room
-from ropewalk.measure.compare.installed import installed_versions, require_same
+from ropewalk.measure.compare.cluster.connection import (
+    bytes_needed,
+    connect,
+    ray_package,
+    require_reachable,
+    workers_with_room,
+)
 from ropewalk.measure.compare.runner import (
     FAILED,
     OUT_OF_MEMORY,
     WORKER_DIED,
+    Cell,
     Finished,
     Group,
     Measuring,
     result_of,
 )
+from ropewalk.measure.compare.store import installed_versions, require_same
 from ropewalk.measure.material.subject import Subject
 from ropewalk.methods.spec import Json
 

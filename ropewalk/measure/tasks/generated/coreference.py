@@ -23,8 +23,8 @@ from random import Random
 from typing import Annotated, ClassVar, NamedTuple
 
 from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt, require_count
+from ropewalk.measure.material.secrets import ADJECTIVES, NOUNS
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.material.words import ADJECTIVES, NOUNS
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
 from ropewalk.measure.tasks.answers import score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval

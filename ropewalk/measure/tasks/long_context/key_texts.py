@@ -29,8 +29,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.folders import write_whole
 from ropewalk.measure.material.subject import Subject, without_extension
-from ropewalk.measure.metrics.key_tokens import is_key
-from ropewalk.measure.metrics.perplexity import strided_losses
+from ropewalk.measure.metrics.perplexity import is_key, strided_losses
 from ropewalk.methods.spec import Json
 
 KEY_TEXTS_VERSION = 1  # of the file

@@ -36,8 +36,8 @@ from ropewalk.measure.material.prompts import (
     scatter,
     tokenise_prompt,
 )
+from ropewalk.measure.material.secrets import LANDMARKS, PEOPLE, TOWNS, compounds
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.material.words import LANDMARKS, PEOPLE, TOWNS, compounds
 from ropewalk.measure.metrics.intervals import ANY, LOSS, Estimate, means, share
 from ropewalk.measure.tasks.answers import score_answer
 from ropewalk.measure.tasks.retrieval import Retrieval

@@ -19,12 +19,11 @@ from typing import Annotated, ClassVar
 
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension.parsing import read_line
-from ropewalk.hf.probe.checkpoint_schedule import parse_for_config
+from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, mean
-from ropewalk.measure.metrics.key_tokens import GAIN, KEY_LOSS
-from ropewalk.measure.metrics.perplexity import perplexity_of_loss, strided_losses
+from ropewalk.measure.metrics.perplexity import GAIN, KEY_LOSS, perplexity_of_loss, strided_losses
 from ropewalk.measure.tasks.long_context.key_texts import (
     KeyRule,
     KeyText,

@@ -20,7 +20,7 @@ from random import Random
 from typing import NamedTuple
 
 from ropewalk.measure.material.prompts import GrowingPrompt
-from ropewalk.measure.material.words import COMPOUNDS, compounds
+from ropewalk.measure.material.secrets import COMPOUNDS, compounds
 from ropewalk.measure.tasks.ruler.puzzle import Puzzle, PuzzleMaterial
 
 TASK = (

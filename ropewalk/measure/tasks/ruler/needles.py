@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from ropewalk.measure.material.prompts import GrowingPrompt, HiddenLines, drop_lines, scatter
-from ropewalk.measure.material.words import compound
+from ropewalk.measure.material.secrets import compound
 from ropewalk.measure.tasks.ruler.puzzle import NOISE, Maker, Puzzle, PuzzleMaterial
 
 FACT = "One of the special magic {what} for {key} is: {value}.\n"

@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM, FalconConfig, FalconForCausalLM
 from ropewalk import DoesNotFit, Extension
 from ropewalk.engines.export.export import export
 from ropewalk.hf import extend, extended, inspect, load, save
+from ropewalk.hf.probe.inline_rotation import position_tables
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.probe.rotation.inline import position_tables
 
 from hf.architectures import small
 from hf.traces import logits, trace

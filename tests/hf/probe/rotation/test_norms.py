@@ -7,7 +7,7 @@ import ropewalk.engines.vllm.versions as versions
 from ropewalk import DoesNotFit, Extension
 from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.probe.rotation.norms import norm_weight
+from ropewalk.hf.probe.rotation import norm_weight
 
 from engines.export.exported import exported
 from hf.extended import CLOSE, CUTS, EXTENSIONS, IDS, MASK, error, in_pieces

@@ -12,24 +12,16 @@ from ropewalk.measure.report.drawing.build import (
     IntervalRow,
     axis_across,
     interval_chart,
-    line_chart,
     map_panel,
     scatter,
     spanning,
-    trained_mark,
     written,
 )
 from ropewalk.measure.report.drawing.charts import Axis, Series
 
+from measure.report.drawing.made_up_lines import CALM, WILD, X, lines
+
 KINDS = ("even", "log", "signed log")
-X = tuple(float(x) for x in range(0, 1025, 64))
-CALM = Series("calm", 0, X, tuple(-0.1 + 0.0001 * x for x in X), tuple(-0.2 for _ in X), tuple(0.05 for _ in X))
-WILD = Series("wild", 1, X, tuple(0.01 * x for x in X), broken=True)
-
-
-def lines(*series, **more):
-    how = {"across": "tokens", "up": "loss", "marks": [trained_mark(512)], "to": 1024, "signed": True, **more}
-    return line_chart(series, **how)
 
 
 def by_name(chart):

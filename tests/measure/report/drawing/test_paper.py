@@ -24,7 +24,7 @@ from ropewalk.measure.report.drawing.paper import draw, formats_of, write_pictur
 from ropewalk.measure.report.figures import change, loss_by_length
 from ropewalk.search.report import figures
 
-from measure.report.drawing.test_build import CALM, WILD, lines
+from measure.report.drawing.made_up_lines import CALM, WILD, lines
 from measure.report.made_up import HOSTILE, LENGTHS, LONG, comparison
 from search.made_up_fit import fitted
 

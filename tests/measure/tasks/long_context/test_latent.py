@@ -7,8 +7,8 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.measure.material.secrets import LANDMARKS, PEOPLE, TOWNS
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.material.words import LANDMARKS, PEOPLE, TOWNS
 from ropewalk.measure.tasks import Latent
 from ropewalk.measure.tasks.answers import AnswerScore
 from ropewalk.measure.tasks.long_context.latent import ASKED, NEIGHBOUR, OWNER, associations

@@ -1,0 +1,196 @@
+"""Accuracy by number of shots: examples of a rule fill the length, and each is also a question after those before it.
+
+    amber fox    label: 71    calm bell    label: 23    shiny fox    label: 71    ...
+
+The label of an input depends on its second word alone; labels are drawn freely. The text is read once. An example
+counts as right if every token of its label is the likeliest after all before it. `after_8` is the share of right labels
+after 8 to 15 examples, and so on by powers of two: a curve that rises as long as the model uses more examples, and
+falls where it loses them. The main number is of the second half of the examples. `chance` is 1 / labels.
+
+Protocol: accuracy over numbers of shots is that of Agarwal et al. 2024, arXiv:2404.11018 (many-shot in-context
+learning), with HELMET's wording; deviations: the rule is made up, and one text gives all numbers of shots, with the
+right labels in it, instead of a prompt for each number.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import Annotated, ClassVar, NamedTuple
+
+import torch
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf import score_tokens
+from ropewalk.measure.material.prompts import (
+    GrowingPrompt,
+    Prompt,
+    fill_prompt,
+    require_round_trip,
+    tokens_of,
+    tokens_with_offsets,
+)
+from ropewalk.measure.material.secrets import ADJECTIVES, NOUNS
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.tasks.answers import score_answer
+from ropewalk.measure.tasks.retrieval import Retrieval
+from ropewalk.methods.record import Rule
+from ropewalk.methods.spec import Json
+
+# Examples of a made-up rule: inputs of two words, the second of which decides the label.
+
+
+MOST_LABELS = 90  # numbers of two digits
+LABELS = Rule(f"from 2 to {MOST_LABELS}", lambda value: 2 <= value <= MOST_LABELS)
+TASK = "Use the provided mapping from the text to label to assign a label to the text.\n\n"
+
+
+class Example(NamedTuple):
+    """An input with its label."""
+
+    text: str
+    label: str
+
+    @property
+    def question(self) -> str:
+        """The input, up to where its label begins."""
+        return f"{self.text}\nlabel:"
+
+    def __str__(self) -> str:
+        return f"{self.question} {self.label}\n\n"
+
+
+def label_of(random: Random, count: int) -> dict[str, str]:
+    """A rule: the label of each of `count` nouns."""
+    labels = random.sample(range(10, 100), count)
+    return dict(zip(random.sample(NOUNS, count), map(str, labels), strict=True))
+
+
+def example(random: Random, rule: Mapping[str, str], noun: str, but: str = "") -> Example:
+    """An input with this noun; `but` is an input that must not come twice."""
+    adjective = random.choice([word for word in ADJECTIVES if f"{word} {noun}" != but])
+    return Example(f"{adjective} {noun}", rule[noun])
+
+
+# Label map: examples of inputs with labels fill the length; which label has a new input?
+#
+#     amber fox    label: 71    calm bell    label: 23    ...    shiny fox    label:
+#
+# The label of an input depends on its second word alone. Examples come in rounds, each with every label once in a new
+# order, so that the example that decides can be a whole round away. An answer is right if it is exactly the label.
+# `chance` is 1 / labels.
+#
+# Source: many-shot in-context learning as HELMET measures it (Yen et al. 2024, arXiv:2410.02694, "ICL"), with its
+# wording, numbers instead of names for labels, and balanced rounds. Deviations: inputs are made up instead of questions
+# of TREC, Banking77 and others, with 16 labels instead of 6 to 151; as many examples as the length has room for; the
+# few tokens that no example fills are held-out text before the prompt.
+
+
+SHORTEST_EXAMPLE = 6  # tokens; no example is shorter under any tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelMap(Retrieval):
+    name: ClassVar[str] = "label_map"
+    labels: Annotated[int, LABELS, "different labels; the shortest text shows each once"] = 16
+
+    def measure(self, subject: Subject, length: int, sample: int) -> Json:
+        """One map."""
+        answer = score_answer(subject, self.prompt(subject, length, sample))
+        return {"right": answer.right, "loss": answer.loss, "chance": 1 / self.labels}
+
+    def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
+        """The prompt of a sample: the same for every extension."""
+        random = self.chance(subject, length, sample)
+        rule = label_of(random, self.labels)
+        nouns = list(rule)
+        asked = example(random, rule, random.choice(nouns))
+        rounds = 1 + length // SHORTEST_EXAMPLE // self.labels
+        order = [noun for _ in range(rounds) for noun in random.sample(nouns, len(nouns))]
+        shown = [str(example(random, rule, noun, but=asked.text)) for noun in order]
+
+        def text(more: int) -> str:
+            return TASK + "".join(shown[: self.labels + more]) + asked.question
+
+        growing = GrowingPrompt(text, f" {asked.label}")
+        return fill_prompt(subject.tokenizer, growing, length, subject.filler(random)).prompt
+
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
+        """The share of right labels, the loss of the label, and what guessing would score."""
+        return {
+            "right": share(sum(result["right"] for result in results), len(results)),
+            **means(results, loss=LOSS, chance=SHARE),
+        }
+
+
+class ShotText(NamedTuple):
+    """The tokens of a text of examples, and which of them are labels."""
+
+    ids: tuple[int, ...]
+    labels: tuple[slice, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shots(Retrieval):
+    name: ClassVar[str] = "shots"
+    labels: Annotated[int, LABELS, "different labels; the shortest text has twice as many examples"] = 4
+
+    def measure(self, subject: Subject, length: int, sample: int) -> Json:
+        """One text, read once."""
+        text = self.prompt(subject, length, sample)
+        scores = score_tokens(subject.model, torch.tensor([text.ids], device=subject.device))
+        # The first token has no score: the score of token n stands at n - 1.
+        spans = [slice(label.start - 1, label.stop - 1) for label in text.labels]
+        losses = [float(scores.losses[0, span].double().mean()) for span in spans]
+        late = losses[len(losses) // 2 :]
+        hits = [bool(scores.hits[0, span].all()) for span in spans]
+        return {"right": hits, "loss": sum(late) / len(late), "chance": 1 / self.labels}
+
+    def prompt(self, subject: Subject, length: int, sample: int) -> ShotText:
+        """The text of a sample, cut to the length: the same for every extension."""
+        count = 2 * self.labels
+        while True:
+            text, labels = self._text(self.chance(subject, length, sample), count)
+            ids, offsets = tokens_with_offsets(subject.tokenizer, text)
+            spans = [tokens_of(characters, offsets) for characters in labels]
+            if len(ids) >= length:
+                break
+            count *= 2
+        require_round_trip(subject.tokenizer, ids, text)
+        least = spans[2 * self.labels - 1].stop
+        if least > length:
+            raise DoesNotFit("length", f"at least {least}, the end of {2 * self.labels} examples", length)
+        return ShotText(tuple(ids[:length]), tuple(span for span in spans if span.stop <= length))
+
+    def _text(self, random: Random, count: int) -> tuple[str, list[slice]]:
+        """Examples, and which characters are labels; the beginning does not depend on the number of examples."""
+        rule, text, labels = label_of(random, self.labels), io.StringIO(), list[slice]()
+        nouns = list(rule)
+        text.write(TASK)
+        for shown in (example(random, rule, random.choice(nouns)) for _ in range(count)):
+            begin = text.tell() + text.write(shown.question)
+            text.write(f" {shown.label}\n\n")
+            labels.append(slice(begin, begin + 1 + len(shown.label)))
+        return text.getvalue(), labels
+
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
+        """The share of right labels in the second half, then by the number of examples before."""
+        late = [hit for result in results for hit in result["right"][len(result["right"]) // 2 :]]
+        return {
+            "right": share(sum(late), len(late)),
+            **_shares_by_shots([result["right"] for result in results]),
+            **means(results, loss=LOSS, chance=SHARE),
+        }
+
+
+def _shares_by_shots(results: Sequence[Sequence[bool]]) -> dict[str, Estimate]:
+    """The shares of right labels after 0, 1, 2 to 3, 4 to 7, ... examples."""
+    numbers, first = dict[str, Estimate](), 0
+    while hits := [hit for right in results for hit in islice(right, first, max(1, 2 * first))]:
+        numbers[f"after_{first}"] = share(sum(hits), len(hits))
+        first = max(1, 2 * first)
+    return numbers
