@@ -96,7 +96,7 @@ def test_what_was_refused_before_it_began_may_be_said_anew(tmp_path):
 
 
 def test_questions_that_were_made_are_kept_whatever_is_refused_then(tmp_path, monkeypatch):
-    def asks_and_refuses(out, settings):
+    def asks_and_refuses(out, settings, options):
         (Path(out) / "questions.jsonl").write_text("{}")
         raise InvalidValue("length", "longer", 8)
 

@@ -9,7 +9,7 @@ import pytest
 import ropewalk
 from ropewalk.measure.report.drawing.charts import COLOURS, LIGHT, style_of
 
-SHEET = (Path(ropewalk.__file__).parent / "report" / "templates" / "page.css").read_text()
+SHEET = (Path(ropewalk.__file__).parent / "measure" / "report" / "templates" / "page.css").read_text()
 DARK = dict(re.findall(r"--(\w+): (#\w+)", SHEET.partition("(prefers-color-scheme: dark)")[2].partition("@media")[0]))
 BOTH = pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 # How dichromats see: Viénot, Brettel and Mollon 1999, for linear RGB.
