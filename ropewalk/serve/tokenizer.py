@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue
@@ -15,6 +16,8 @@ from ropewalk.serve.requests import Message, Prompt
 SHORT = 4_000  # characters that are read within a few milliseconds
 MOST_TOKENS = 1_000_000  # of one text
 SLACK = 4  # a tokenizer may drop some of a text, such as white space
+PIECE = 50_000  # characters that are counted at once
+BORDERS = 2  # times the limit: pieces have a few tokens more than the whole
 
 Result = TypeVar("Result")
 
@@ -41,19 +44,33 @@ class ServerTokenizer:
         """
         most = min(MOST_TOKENS, MOST_TOKENS if most is None else most)
         if isinstance(prompt, str) and len(prompt) > SLACK * self._longest * most:
-            several = "send it in several requests of a session"
-            remedy = several if most == MOST_TOKENS else "shorten it, or take another extension"
-            raise DoesNotFit(field, f"at most {most:,} tokens", f"{len(prompt):,} characters", remedy=remedy)
-        return await self.run(len(prompt), self._encode, prompt, begins, field)
+            raise _too_long(prompt, field, most)
+        left = Event()  # set when nobody waits any more: a tokenizer itself cannot be interrupted
+        try:
+            return await self.run(len(prompt), self._encode, prompt, begins, field, most, left)
+        except asyncio.CancelledError:
+            left.set()
+            raise
 
-    def _encode(self, prompt: Prompt, begins: bool, field: str) -> tuple[int, ...]:
+    def _encode(self, prompt: Prompt, begins: bool, field: str, most: int, left: Event) -> tuple[int, ...]:
         if isinstance(prompt, str):
+            if len(prompt) > most:  # it may be far too long, and is counted first
+                self._count(prompt, field, most, left)
             return tuple(self._tokenizer(prompt, add_special_tokens=begins, verbose=False)["input_ids"])
         words = len(self._tokenizer)
         if not 0 <= min(prompt) <= max(prompt) < words:
             wrong = next(token for token in prompt if not 0 <= token < words)
             raise DoesNotFit(field, f"token ids from 0 to {words - 1:,}", wrong)
         return prompt
+
+    def _count(self, text: str, field: str, most: int, left: Event) -> None:
+        """Refuse a text as soon as its pieces have far more tokens than `most`, or nobody waits for it."""
+        count = 0
+        for first in range(0, len(text), PIECE):
+            piece = text[first : first + PIECE]
+            count += len(self._tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"])
+            if count > BORDERS * most or left.is_set():
+                raise _too_long(text, field, most)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """The text of tokens."""
@@ -83,3 +100,9 @@ class ServerTokenizer:
             detail = f"{type(reason).__name__}: {str(reason)[:200]}"
             raise InvalidValue.because("messages", f"the model's chat template refuses them ({detail})") from reason
         return text
+
+
+def _too_long(text: str, field: str, most: int) -> DoesNotFit:
+    several = "send it in several requests of a session"
+    remedy = several if most == MOST_TOKENS else "shorten it, or take another extension"
+    return DoesNotFit(field, f"at most {most:,} tokens", f"{len(text):,} characters", remedy=remedy)

@@ -42,6 +42,54 @@ def test_a_text_that_is_far_too_long_is_refused_before_it_is_read(server_tokeniz
     assert time.process_time() - begun < 1
 
 
+def test_a_text_that_may_be_too_long_is_refused_after_its_first_pieces(server_tokenizer):
+    counted = []
+    read = server_tokenizer._tokenizer
+    server_tokenizer._tokenizer = lambda text, **how: counted.append(len(text)) or read(text, **how)
+    server_tokenizer._longest = 10**9  # so that its characters alone do not tell
+    for text, most in (("x" * 10**7, 1000), ("x" * 10**6, 20_000), ("ab " * 10**6, 50_000)):
+        with pytest.raises(DoesNotFit, match=f"at most {most:,} tokens, got '{len(text):,} characters'; shorten it"):
+            asyncio.run(server_tokenizer.encode(text, most=most))
+    assert sum(counted) < 600_000
+    with pytest.raises(DoesNotFit, match="several requests of a session"):
+        asyncio.run(server_tokenizer.encode("x" * 2_200_000))
+
+
+def test_what_may_just_fit_is_read(server_tokenizer):
+    assert len(asyncio.run(server_tokenizer.encode(PROSE, most=len(PROSE) // 2))) > 10_000
+
+
+def test_nobody_counts_on_for_a_client_that_has_left(server_tokenizer):
+    async def leave():
+        waiting = asyncio.create_task(server_tokenizer.encode("x" * 2_000_000))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        begun = time.monotonic()
+        answer = await server_tokenizer.encode("y" * 5_000)
+        return answer, time.monotonic() - begun
+
+    server_tokenizer._tokenizer = Slow(server_tokenizer._tokenizer)
+    answer, seconds = asyncio.run(leave())
+    assert len(answer) > 0
+    assert seconds < 20 * Slow.PAUSE  # of 40 pieces
+
+
+class Slow:
+    """A tokenizer that takes its time over every piece."""
+
+    PAUSE = 0.15
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def __call__(self, text, **how):
+        time.sleep(self.PAUSE)
+        return self.tokenizer(text[:100], **how)
+
+    def __getattr__(self, name):
+        return getattr(self.tokenizer, name)
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
