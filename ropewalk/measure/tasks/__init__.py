@@ -8,7 +8,8 @@ from ropewalk.measure.tasks.generated.json_recall import JsonRecall as JsonRecal
 from ropewalk.measure.tasks.long_context.latent import Latent as Latent
 from ropewalk.measure.tasks.long_context.longppl import LongPPL as LongPPL
 from ropewalk.measure.tasks.many_contexts import ManyContexts as ManyContexts
-from ropewalk.measure.tasks.many_shot import LabelMap as LabelMap, Shots as Shots
+from ropewalk.measure.tasks.many_shot.label_map import LabelMap as LabelMap
+from ropewalk.measure.tasks.many_shot.shots import Shots as Shots
 from ropewalk.measure.tasks.needle import Needle as Needle
 from ropewalk.measure.tasks.passkey import Passkey as Passkey
 from ropewalk.measure.tasks.perplexity import Perplexity as Perplexity

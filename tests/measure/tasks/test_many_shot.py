@@ -63,7 +63,7 @@ def test_examples_come_in_rounds_of_all_labels_and_the_input_is_new(who):
 
 def test_the_input_that_is_asked_for_is_never_shown(monkeypatch, who):
     """With three first words, examples would else soon repeat it."""
-    monkeypatch.setattr("ropewalk.measure.tasks.many_shot.ADJECTIVES", ("amber", "calm", "shiny"))
+    monkeypatch.setattr("ropewalk.measure.tasks.many_shot.examples.ADJECTIVES", ("amber", "calm", "shiny"))
     for sample in range(4):
         text = LabelMap(labels=3).prompt(who, 600, sample).text
         asked = re.search(r"(\w+ \w+)\nlabel:$", text)[1]
@@ -107,7 +107,7 @@ def test_the_curve_is_by_the_number_of_examples_before(who, monkeypatch):
         hits[0, spans[5].start - 1] = True
         return TokenScores(torch.ones(hits.shape), hits)
 
-    monkeypatch.setattr("ropewalk.measure.tasks.many_shot.score_tokens", told)
+    monkeypatch.setattr("ropewalk.measure.tasks.many_shot.shots.score_tokens", told)
     result = task.measure(who, 700, 0)
     assert [number for number, hit in enumerate(result["right"]) if hit] == [2, 3, 9]
     assert (result["loss"], result["chance"]) == (1, 1 / 3)

@@ -15,7 +15,7 @@ right labels in it, instead of a prompt for each number.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -25,106 +25,12 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens
-from ropewalk.measure.material.prompts import (
-    GrowingPrompt,
-    Prompt,
-    fill_prompt,
-    require_round_trip,
-    tokens_of,
-    tokens_with_offsets,
-)
-from ropewalk.measure.material.secrets import ADJECTIVES, NOUNS
+from ropewalk.measure.material.prompts import require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
-from ropewalk.measure.tasks.answers import score_answer
+from ropewalk.measure.tasks.many_shot.examples import LABELS, TASK, example, label_of
 from ropewalk.measure.tasks.retrieval import Retrieval
-from ropewalk.methods.record import Rule
 from ropewalk.methods.spec import Json
-
-# Examples of a made-up rule: inputs of two words, the second of which decides the label.
-
-
-MOST_LABELS = 90  # numbers of two digits
-LABELS = Rule(f"from 2 to {MOST_LABELS}", lambda value: 2 <= value <= MOST_LABELS)
-TASK = "Use the provided mapping from the text to label to assign a label to the text.\n\n"
-
-
-class Example(NamedTuple):
-    """An input with its label."""
-
-    text: str
-    label: str
-
-    @property
-    def question(self) -> str:
-        """The input, up to where its label begins."""
-        return f"{self.text}\nlabel:"
-
-    def __str__(self) -> str:
-        return f"{self.question} {self.label}\n\n"
-
-
-def label_of(random: Random, count: int) -> dict[str, str]:
-    """A rule: the label of each of `count` nouns."""
-    labels = random.sample(range(10, 100), count)
-    return dict(zip(random.sample(NOUNS, count), map(str, labels), strict=True))
-
-
-def example(random: Random, rule: Mapping[str, str], noun: str, but: str = "") -> Example:
-    """An input with this noun; `but` is an input that must not come twice."""
-    adjective = random.choice([word for word in ADJECTIVES if f"{word} {noun}" != but])
-    return Example(f"{adjective} {noun}", rule[noun])
-
-
-# Label map: examples of inputs with labels fill the length; which label has a new input?
-#
-#     amber fox    label: 71    calm bell    label: 23    ...    shiny fox    label:
-#
-# The label of an input depends on its second word alone. Examples come in rounds, each with every label once in a new
-# order, so that the example that decides can be a whole round away. An answer is right if it is exactly the label.
-# `chance` is 1 / labels.
-#
-# Source: many-shot in-context learning as HELMET measures it (Yen et al. 2024, arXiv:2410.02694, "ICL"), with its
-# wording, numbers instead of names for labels, and balanced rounds. Deviations: inputs are made up instead of questions
-# of TREC, Banking77 and others, with 16 labels instead of 6 to 151; as many examples as the length has room for; the
-# few tokens that no example fills are held-out text before the prompt.
-
-
-SHORTEST_EXAMPLE = 6  # tokens; no example is shorter under any tokenizer
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelMap(Retrieval):
-    name: ClassVar[str] = "label_map"
-    labels: Annotated[int, LABELS, "different labels; the shortest text shows each once"] = 16
-
-    def measure(self, subject: Subject, length: int, sample: int) -> Json:
-        """One map."""
-        answer = score_answer(subject, self.prompt(subject, length, sample))
-        return {"right": answer.right, "loss": answer.loss, "chance": 1 / self.labels}
-
-    def prompt(self, subject: Subject, length: int, sample: int) -> Prompt:
-        """The prompt of a sample: the same for every extension."""
-        random = self.chance(subject, length, sample)
-        rule = label_of(random, self.labels)
-        nouns = list(rule)
-        asked = example(random, rule, random.choice(nouns))
-        rounds = 1 + length // SHORTEST_EXAMPLE // self.labels
-        order = [noun for _ in range(rounds) for noun in random.sample(nouns, len(nouns))]
-        shown = [str(example(random, rule, noun, but=asked.text)) for noun in order]
-
-        def text(more: int) -> str:
-            return TASK + "".join(shown[: self.labels + more]) + asked.question
-
-        growing = GrowingPrompt(text, f" {asked.label}")
-        return fill_prompt(subject.tokenizer, growing, length, subject.filler(random)).prompt
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of right labels, the loss of the label, and what guessing would score."""
-        return {
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS, chance=SHARE),
-        }
 
 
 class ShotText(NamedTuple):

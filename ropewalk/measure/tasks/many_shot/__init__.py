@@ -1,0 +1,1 @@
+"""Tasks that show many examples of a made-up rule: labels of inputs."""
