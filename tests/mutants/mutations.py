@@ -171,7 +171,7 @@ MUTATIONS = (
     Mutation("key heads of the first batch row for all", "attention/backends/bias_diagonals.py", "p // heads * groups + h // (heads // groups)", "h // (heads // groups)", "attention/backends/test_diagonal_gradients.py"),
     Mutation("a window one key wide on cuda", "attention/torch_kernels/fused.py", "(tile_mask.window - 1, 0)", "(tile_mask.window, 0)", "attention/torch_kernels/test_fused.py"),
     Mutation("a padded head's scale on cuda", "attention/torch_kernels/fused.py", "1 / math.sqrt(size)", "1 / math.sqrt(size + -size % EIGHT)", "attention/torch_kernels/test_fused.py"),
-    Mutation("a block full too soon", "attention/layout/tiles.py", "_up(begins.amax(1))", "begins.amax(1) // BLOCK", "attention/layout/test_block_lists.py"),
+    Mutation("a block full too soon", "attention/layout/tiles.py", "_round_up_to_blocks(begins.amax(1))", "begins.amax(1) // FLEX_BLOCK", "attention/layout/test_block_lists.py"),
     Mutation("lists of blocks of two widths", "attention/layout/tiles.py", "(0, max(widths) - listed.shape[-1])", "(0, 0)", "attention/layout/test_block_lists.py"),
     Mutation("distances left on the CPU", "attention/problem.py", "return (at.to(device) for at in positions)", "return iter(positions)", "attention/test_another_device.py"),
     Mutation("a mask left on the CPU", "attention/cache/decode_step.py", "[:, None].to(mask_bhn.device)", "[:, None]", "attention/test_another_device.py"),
