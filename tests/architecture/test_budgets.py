@@ -4,10 +4,12 @@ import ast
 import collections
 import statistics
 
-from architecture.tree import FILES, assert_none, code_lines, factor_of, functions, module_of, parsed
+from architecture.tree import FILES, PACKAGE, assert_none, code_lines, factor_of, functions, module_of, nodes, parsed
 
 METHOD_FILE, PACKAGE_FILE, FUNCTION = 120, 400, 60
 SHARED_NAMES = 5  # names of numbers that are different numbers in different files
+
+PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 49_700, 52_700, 0.103, 431
 
 
 def lines(path):
@@ -20,6 +22,21 @@ def test_files_are_small():
         for path in FILES
         if lines(path) > (METHOD_FILE if factor_of(path) else PACKAGE_FILE)
     )
+
+
+def test_the_house_does_not_grow():
+    """Its lines, its files, and how much of it says only where names come from."""
+    imported = sum(
+        (node.end_lineno or 0) - node.lineno + 1
+        for path in FILES
+        for node in nodes(path)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    total = sum(map(lines, FILES))
+    assert total <= PACKAGE_LINES
+    assert len(FILES) <= PACKAGE_FILES
+    assert imported / total <= IMPORT_SHARE
+    assert sum(map(lines, (PACKAGE.parent / "tests").rglob("*.py"))) <= TEST_LINES
 
 
 def test_functions_are_small():
