@@ -46,14 +46,15 @@ def in_engines(line: Line, facts: Facts, length: int) -> InEngines | None:
     """What the engines make of a line; nothing for a model that no Llama stands for: export asks its checkpoint."""
     if facts.inv_freq is not None or facts.rotary_dim is not None:
         return None
+    kinds, shown = dict.fromkeys(ENGINES, REFUSED), ""
+    extension = line.build_for(facts, length)
+    if extension.decoding or extension.surgery:  # which are no part of a model that runs
+        return InEngines(kinds, shown)
     llama = _llama(facts.trained_len, facts.head_dim, facts.base)
     try:
         handle = _handle(llama, line, length)
     except RopewalkError:  # it fits the model, and not one of four layers
         return None
-    kinds, shown = dict.fromkeys(ENGINES, REFUSED), ""
-    if handle.extension.decoding or handle.extension.surgery:  # which are no part of a model that runs
-        return InEngines(kinds, shown)
     for engine in ENGINES:
         with suppress(DoesNotFit), without_warning():
             kinds[engine], config = predict(handle, engine, length)

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError, parse
 from ropewalk.extension.parsing import parse_for
 from ropewalk.hf import extend, extended, inspect, save, score, stream
-from ropewalk.hf.probe.identity import test_len
+from ropewalk.hf.probe.identity import length_to_test
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime.caches import held_bytes
 
@@ -126,16 +126,16 @@ def test_the_identity_is_asked_beyond_what_the_config_says_a_query_sees():
     """What it hides, 24 tokens do not show."""
     for stated in ({"keep_window": 40}, {"index_block_size": 8, "index_topk_blocks": 5}):
         model = hiding(tiny("llama", num_hidden_layers=1, max_position_embeddings=128, **stated), window=40)
-        assert test_len(model, 128) == 80
+        assert length_to_test(model, 128) == 80
         with pytest.raises(DoesNotFit, match="an empty extension changes the logits"):
             extend(model, "rerope:window=16")
 
 
 def test_what_is_asked_is_bounded_by_what_it_costs():
     model = tiny("llama", num_hidden_layers=1, sliding_window=10**6, max_position_embeddings=10**6)
-    assert test_len(model, 10_000) == 4096
+    assert length_to_test(model, 10_000) == 4096
     model.register_parameter("more", torch.nn.Parameter(torch.empty(2**28, device="meta")))
-    assert test_len(model, 127) == 127
+    assert length_to_test(model, 127) == 127
 
 
 @pytest.mark.sampled

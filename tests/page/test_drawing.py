@@ -12,6 +12,7 @@ import ropewalk as rw
 from ropewalk.equation import reference_logits
 from ropewalk.extension.parsing import PRESETS, parse_for
 from ropewalk.extension.slots import SLOTS
+from ropewalk.methods.reach import effective_distances
 from ropewalk.page import html
 from ropewalk.page.assemble import FACTORS, OFFERED, USUAL
 from ropewalk.page.drawing import BINS, SAMPLES, draw, grid, places
@@ -127,9 +128,9 @@ def matrix(steps, count):
 def test_distances_are_those_of_the_reach(line):
     reach = parse_for(line, SMALL, LENGTH).at_layer(0, SMALL).spans
     drawing, at = one(line), torch.tensor(places(LENGTH))
-    expected = rw.reach.effective_distances(reach, at, at)
+    expected = effective_distances(reach, at, at)
     torch.testing.assert_close(matrix(drawing["rows"], len(at)), expected, rtol=0, atol=0.02, equal_nan=True)
-    whole = rw.reach.effective_distances(reach, torch.tensor([LENGTH - 1]), torch.arange(LENGTH))
+    whole = effective_distances(reach, torch.tensor([LENGTH - 1]), torch.arange(LENGTH))
     assert drawing["seen"] == int((~whole.isnan()).sum())
     assert drawing["furthest"] == pytest.approx(float(whole.nan_to_num(0).max()), abs=0.01)
 

@@ -39,7 +39,7 @@ def require_identity(
     `half` is the largest error in half precision.
     """
     vocabulary: Any = host.get_input_embeddings().weight
-    ids = torch.arange(test_len(host, most), device=device_of(host))[None] * 7 % len(vocabulary)
+    ids = torch.arange(length_to_test(host, most), device=device_of(host))[None] * 7 % len(vocabulary)
     with quiet(host), torch.no_grad():
         expected = _answer(host, ids)
         if not expected.isfinite().all():
@@ -64,7 +64,7 @@ def allowed_error(host: PreTrainedModel, dtype: torch.dtype, half: float = HALF_
     return half if format_of(host) else IDENTITY_RTOL.get(dtype, half)
 
 
-def test_len(host: PreTrainedModel, most: int) -> int:
+def length_to_test(host: PreTrainedModel, most: int) -> int:
     """The length of the test text: beyond every window, block and top-k of the config, as far as affordable."""
     config = host.config.get_text_config()
     weights = sum(value.numel() for value in host.parameters())

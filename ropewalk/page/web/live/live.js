@@ -43,7 +43,7 @@ Ropewalk.live = (() => {
     const { models } = live.found;
     for (const side of ["a", "b"]) {
       const line = Ropewalk.state.state[side];
-      const wanted = models.find(({ ropewalk }) => ropewalk.extension.extension === (line === "rope" ? "bare" : line));
+      const wanted = models.find(({ ropewalk }) => ropewalk.extension === (line === "rope" ? "bare" : line));
       const others = models.filter(({ id }) => id !== live.models.a?.id);
       live.models[side] ??= wanted ?? others[side === "a" ? 0 : others.length - 1] ?? models[0];
     }
