@@ -9,7 +9,8 @@ from architecture.tree import FILES, PACKAGE, assert_none, code_lines, factor_of
 METHOD_FILE, PACKAGE_FILE, FUNCTION = 120, 400, 60
 SHARED_NAMES = 5  # names of numbers that are different numbers in different files
 
-PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 49_700, 52_700, 0.103, 431
+# With room for a method or two: CONTRIBUTING adds one to a copy.
+PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 50_000, 53_000, 0.103, 440
 
 
 def lines(path):

@@ -86,7 +86,12 @@ def edited(path, old, new):
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "tests",
-    first_of_each(["frequencies reach scales test_bad_input.py", "architecture lab/training/test_length_schedule.py"]),
+    first_of_each(
+        [
+            "methods/frequencies methods/reach methods/scales test_bad_input.py",
+            "architecture train/test_length_schedule.py",
+        ]
+    ),
 )
 def test_an_unchanged_copy_passes(unchanged, run_tests, tests):
     """The control: what fails below fails for its edit. All else passes unchanged in the suite that this is part of."""
@@ -130,7 +135,7 @@ def test_a_mutant_is_caught(unchanged, run_tests, mutation):
 
 @pytest.mark.nightly
 def test_a_method_outside_the_list_is_caught(copy, run_tests):
-    frequencies = copy / "ropewalk" / "frequencies"
+    frequencies = copy / "ropewalk" / "methods" / "frequencies"
     frequencies.joinpath("ntk_mine.py").write_text(frequencies.joinpath("abf.py").read_text())
     assert run_tests(copy, "architecture")[0] == 1
 
@@ -169,7 +174,7 @@ def test_a_method_costs_one_file_and_three_lines(copy, run_tests):
     edit(copy / listing, "    ByParts,\n", f"    ByParts,\n{entry}\n")
     edit(copy / example, "    frequencies.NTKOld(factor=4),\n", f"    frequencies.NTKOld(factor=4),\n{blocks[example]}")
     drawn = "page/test_drawing.py::test_every_method_is_drawn"
-    shared = f"architecture invariants test_equation.py test_pages.py {drawn}"
+    shared = f"architecture invariants test_equation.py methods/test_docstrings.py {drawn}"
     status, said = run_tests(copy, shared)
     assert status == 0, said
     shown = ropewalk(copy, "show", "even_root:factor=8+log_n")
@@ -212,7 +217,7 @@ def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
     signature = "from ropewalk.measure.tasks.signature"
     edit(copy / listing, signature, f"{imported}\n{signature}")
     edit(copy / listing, "    Damage,\n", f"    Damage,\n{entry}\n")
-    status, said = run_tests(copy, "architecture evaluation/tasks/test_tasks.py evaluation/tasks/test_task_line.py")
+    status, said = run_tests(copy, "architecture measure/tasks/test_tasks.py measure/tasks/test_task_line.py")
     assert status == 0, said
     model = ROOT / "ropewalk" / "models" / "default"
     options = ["--lengths", "512", "--samples", "2", "--tasks", "shuffled", "--workers", "1", "--out", copy / "report"]

@@ -25,7 +25,7 @@ def launch(folder, *stop):
     command += ["--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no", f"--main_process_port={port}"]
     paths = [str(TESTS), str(TESTS.parent)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    command += [str(TESTS / "lab" / "launched.py"), str(folder), *map(str, stop)]
+    command += [str(TESTS / "train" / "launched.py"), str(folder), *map(str, stop)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 

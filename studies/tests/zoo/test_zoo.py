@@ -228,7 +228,7 @@ def as_wished(share, weights):
 def test_a_method_that_is_trained_as_none_is_refused(tmp_path, monkeypatch):
     """With a window of the trained length and ReRoPE left out in training, only its name differs from plain RoPE."""
     monkeypatch.setitem(METHODS, "rerope", ZooMethod("rerope+log_n"))
-    with pytest.raises(DoesNotFit, match=r"4 layers is trained under rerope\+log_n as under no extension"):
+    with pytest.raises(DoesNotFit, match=r"rerope\+log_n changes nothing in a model of 4 layers"):
         run(tmp_path, "rope,rerope")
     assert not (tmp_path / "zoo").exists()  # before the methods that come first are trained
 
