@@ -7,7 +7,7 @@ more than a tenth of their long lines do, or of their stretches of 48 bytes wher
 Data sets of the hub are streamed, so they are not searched for such copies.
 
 A text that is longer than the documents is made of a series of them, one after the other in the order of their names:
-the files of a project, or all descriptions (evaluation/material/passage_search.py). A row belongs to no series.
+the files of a project, or all descriptions (measure/material/passage_search.py). A row belongs to no series.
 
 Texts of less than 200 characters are skipped. Longer ones than 16 million are cut into documents of one project.
 

@@ -10,15 +10,13 @@ and perhaps its signature. Inside attention: the entry, the dispatch, the proble
 (sequences, segments, sharing), the rotation and its precision, and the kernels.
 """
 
-import sys
-
 import pytest
 import torch
 
 from ropewalk import Facts, parse
 from ropewalk.attention import attend, problem
 
-from architecture.tree import PACKAGE, imports
+from architecture.tree import PACKAGE, imports, visited
 
 FACTS = Facts(trained_len=64, head_dim=16, heads=4)
 FIRST_CALL = 3  # more files, which check the extension against the model
@@ -38,22 +36,6 @@ LIMITS = {
 }
 
 
-def visited(extension, inputs, weights):
-    """The files in which a function runs."""
-    names = set()
-
-    def profile(frame, event, argument):
-        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
-            names.add(frame.f_code.co_filename)
-
-    sys.setprofile(profile)
-    try:
-        attend(*inputs, extension, FACTS, weights=weights)
-    finally:
-        sys.setprofile(None)
-    return {name.removeprefix(f"{PACKAGE}/") for name in names}
-
-
 @pytest.mark.parametrize("text", LIMITS)
 def test_the_path_of_attend_is_short(text):
     extension = parse(text)
@@ -61,7 +43,7 @@ def test_the_path_of_attend_is_short(text):
     inputs = [torch.randn(2, 4, 100, 16) for _ in range(3)]
     attend(*inputs, extension, FACTS, weights=weights)  # imports, and the kernels' own check
     problem._complete_extension.cache_clear()
-    first, later = visited(extension, inputs, weights), visited(extension, inputs, weights)
+    first, later = (visited(lambda: attend(*inputs, extension, FACTS, weights=weights)) for _ in range(2))
     assert len(later) <= LIMITS[text], sorted(later)
     assert len(first) <= LIMITS[text] + FIRST_CALL, sorted(first - later)
     inside = {name for name in later if name.startswith("attention/")}

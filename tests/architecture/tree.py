@@ -1,7 +1,8 @@
 """The package as source text: files, imports, functions."""
 
 import ast
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -68,3 +69,19 @@ def code_lines(function: ast.FunctionDef) -> int:
     documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     docstring = (first.end_lineno or 0) - first.lineno + 1 if documented else 0
     return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def visited(call: Callable[[], object]) -> set[str]:
+    """The files of the package in which a Python function runs during a call."""
+    files: set[str] = set()
+
+    def profile(frame, event, argument):
+        if event == "call" and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return {name.removeprefix(f"{PACKAGE}/") for name in files if name.startswith(f"{PACKAGE}/")}

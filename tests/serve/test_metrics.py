@@ -32,12 +32,12 @@ def test_requests_are_counted_by_route_and_status():
 
 
 def test_the_times_of_tokens_are_counted():
-    with running(FakeEngine(pace=0.01)) as server:
+    with running(FakeEngine(pace=0.05)) as server:  # a busy machine sees the first token late
         list(client_of(server).completions.create(model="default", prompt="x", max_tokens=5, n=2, stream=True))
         seen = figures(server)
     assert seen["ropewalk_time_to_first_token_seconds_count", ()] == 2
     assert seen["ropewalk_inter_token_seconds_count", ()] == 8
-    assert seen["ropewalk_inter_token_seconds_sum", ()] > 0.04  # half the pace: a busy machine sees first tokens late
+    assert seen["ropewalk_inter_token_seconds_sum", ()] >= 8 * 0.01
 
 
 def test_requests_that_are_being_answered_are_counted():

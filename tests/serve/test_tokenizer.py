@@ -3,6 +3,7 @@
 import asyncio
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -60,34 +61,27 @@ def test_what_may_just_fit_is_read(server_tokenizer):
 
 
 def test_nobody_counts_on_for_a_client_that_has_left(server_tokenizer):
+    first, go_on, counted = Event(), Event(), []
+    read = server_tokenizer._tokenizer
+
+    def wait(text, **how):
+        counted.append(text)
+        first.set()
+        assert go_on.wait(60)
+        return read(text[:100], **how)
+
     async def leave():
-        waiting = asyncio.create_task(server_tokenizer.encode("x" * 2_000_000))
-        await asyncio.sleep(0.2)
+        waiting = asyncio.create_task(server_tokenizer.encode("x" * 2_000_000))  # 40 pieces
+        assert await asyncio.to_thread(first.wait, 60)
         waiting.cancel()
-        begun = time.monotonic()
-        answer = await server_tokenizer.encode("y" * 5_000)
-        return answer, time.monotonic() - begun
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        go_on.set()
+        return await server_tokenizer.encode("y" * 5_000)
 
-    server_tokenizer._tokenizer = Slow(server_tokenizer._tokenizer)
-    answer, seconds = asyncio.run(leave())
-    assert len(answer) > 0
-    assert seconds < 20 * Slow.PAUSE  # of 40 pieces
-
-
-class Slow:
-    """A tokenizer that takes its time over every piece."""
-
-    PAUSE = 0.15
-
-    def __init__(self, tokenizer):
-        self.tokenizer = tokenizer
-
-    def __call__(self, text, **how):
-        time.sleep(self.PAUSE)
-        return self.tokenizer(text[:100], **how)
-
-    def __getattr__(self, name):
-        return getattr(self.tokenizer, name)
+    server_tokenizer._tokenizer = wait
+    assert len(asyncio.run(leave())) > 0
+    assert [len(text) for text in counted] == [module.PIECE, 5_000]
 
 
 @pytest.mark.parametrize(

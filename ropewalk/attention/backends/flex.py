@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from ropewalk.attention.backends.backend import Backend
+from ropewalk.attention.layout.block_lists import FLEX_BLOCK, BlockLists, block_lists
 from ropewalk.attention.layout.segments import Segment, distance_line
-from ropewalk.attention.layout.tiles import FLEX_BLOCK, BlockLists, block_lists
 from ropewalk.attention.problem import AttentionInputs, BiasAt, Problem
 from ropewalk.attention.rotation.rotate import RotatedCopies, SegmentInputs, compute_dtype
 from ropewalk.attention.torch_kernels.softmax import PartialAttention, merge_parts

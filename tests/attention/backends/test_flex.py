@@ -15,8 +15,8 @@ from ropewalk import DoesNotFit, Extension, Facts, parse, reference_attention
 from ropewalk.attention import attend
 from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
+from ropewalk.attention.layout.block_lists import block_lists
 from ropewalk.attention.layout.segments import SpanKeys, segments_of
-from ropewalk.attention.layout.tiles import block_lists
 from ropewalk.attention.rotation.rotate import rotated_copies
 from ropewalk.methods.reach.signature import Reach, Span
 
