@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from ropewalk.errors import InvalidValue
 from ropewalk.serve.body import unless_gone
-from ropewalk.serve.requests import accept
+from ropewalk.serve.requests import accept, names_a_file
 from ropewalk.serve.routes import body_of, reply, text_of
 from ropewalk.serve.service import models_of
 
@@ -43,7 +43,7 @@ async def drawing(request: Request) -> Response:
     served = models_of(request)
     fields = accept(await body_of(request), ["line", "length"])
     line, length = text_of(fields, "line"), fields.get("length")
-    if line.strip().endswith(".json"):  # would be read from a file, which is the server's
+    if names_a_file(line):
         raise InvalidValue("line", "a line, since the server reads no files", line)
     if type(length) is not int or not 1 <= length <= LONGEST_DRAWN:
         raise InvalidValue("length", f"a whole number from 1 to {LONGEST_DRAWN:,}", length)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.serve.generation.request import Request, SessionState
 from ropewalk.serve.refusals import Refusal
-from ropewalk.serve.requests import ChatRequest, CompletionRequest, Message, RequestFields
+from ropewalk.serve.requests import ChatRequest, CompletionRequest, Message, RequestFields, names_a_file
 from ropewalk.serve.service import NamedModel, ServedModels
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _read_decoding(line: str | None) -> Decoding:
 
     if line is None:
         return NBCE()
-    if len(line) > LONGEST_LINE or line.strip().endswith(".json"):
+    if len(line) > LONGEST_LINE or names_a_file(line):
         raise InvalidValue("decoding", "a line such as nbce:beta=0.25", line)
     try:
         extension = parse(line)

@@ -176,6 +176,11 @@ def read_chat(values: Mapping[str, Any]) -> ChatRequest:
     return ChatRequest(**{**fields, "messages": read_messages(fields["messages"])})
 
 
+def names_a_file(line: str) -> bool:
+    """Whether a line of notation would be read from a file: it is the server's, and no client opens one."""
+    return line.strip().endswith(".json")
+
+
 def accept(values: Mapping[str, Any], known: Iterable[str], owner: str = "the request") -> dict[str, Any]:
     """The parameters that are used; null counts as left out, and nothing is ignored that would change the answer."""
     names, kept = list(known), dict[str, Any]()

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from ropewalk.errors import RopewalkError
 from ropewalk.serve.metrics import Metrics
 from ropewalk.serve.refusals import Refusal, unavailable
+from ropewalk.serve.requests import names_a_file
 from ropewalk.serve.tokenizer import ServerTokenizer
 
 if TYPE_CHECKING:  # with torch, which is loaded beside the server
@@ -61,8 +62,7 @@ class ServedModels:
         from ropewalk.extension.parsing import parse_for  # loads torch
 
         model, at, line = name.partition("@")
-        is_file = line.strip().endswith(".json")  # of the server, which no client opens
-        if model != self.engine.name or is_file or len(line) > LONGEST_LINE:
+        if model != self.engine.name or names_a_file(line) or len(line) > LONGEST_LINE:
             raise self._unknown(name)
         if not at or line in self.engine.extensions:
             return self._named(line if at else self.start)

@@ -481,7 +481,7 @@ MUTATIONS = (
     Mutation("more is let in than fits", "serve/generation/scheduler.py", "<= len(self.model.pool.free):", "<= 10**9:", "serve/generation/test_sessions.py::test_turns_of_many_sessions_find_the_room_that_was_reserved"),
     Mutation("every key opens", "serve/middleware.py", "hmac.compare_digest(secret, key)", "bool(secret)", "serve/test_middleware.py"),
     Mutation("every host is this one", "serve/middleware.py", "host not in self._hosts", "False", "serve/test_middleware.py"),
-    Mutation("a model's name opens a file", "serve/service.py", 'line.strip().endswith(".json")', "False", "serve/test_model_names.py"),
+    Mutation("a model's name opens a file", "serve/requests.py", 'line.strip().endswith(".json")', "False", "serve/test_model_names.py"),
     Mutation("what is not supported is ignored", "serve/requests.py", "not any(value == neutral and type(value) is type(neutral) for neutral in UNSUPPORTED[name])", "False", "serve/test_requests.py"),
     Mutation("temperatures that overflow", "hf/use/long_text.py", "logits_bv = logits_bv - logits_bv.amax(-1, keepdim=True)", "", "serve/test_extreme_numbers.py::test_a_tiny_temperature_takes_the_likeliest_token"),
     Mutation("a closed model keeps our numbers", "serve/generation/model.py", "undo.callback(layer.module.__dict__.pop, _DEPTH)", "pass", "serve/generation/test_served_model.py::test_closing_leaves_nothing_behind"),
