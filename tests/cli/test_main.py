@@ -28,7 +28,7 @@ each_verb = pytest.mark.parametrize("verb", EXAMPLES, ids=lambda verb: verb.__na
 @each_verb
 def test_help_has_an_example_that_is_understood(verb, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "run", lambda recipe, out, texts: recipe.read(texts))  # no training
+    monkeypatch.setattr(running, "run", lambda recipe, out, texts, options: recipe.read(texts))  # no training
     assert run([verb.__name__, "--help"]) == 0
     assert EXAMPLES[verb] in " ".join(capsys.readouterr().out.split())
     done = run(shlex.split(EXAMPLES[verb])[1:])

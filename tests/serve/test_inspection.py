@@ -41,7 +41,7 @@ def test_attention_of_one_head(server):
         ("attention", {"text": "a b", "layer": True}, "layer must be"),
         ("attention", {"text": "a b", "head": -1}, "head must be a whole number from 0 to 3"),
         ("attention", {"text": "a"}, "of 2 to 32,768 tokens"),
-        ("attention", {"text": "x" * 10**6}, "text must be of 2 to 32,768 tokens, got '1,000,000 tokens'"),
+        ("attention", {"text": "x" * 10**6}, "text must be at most 32,768 tokens, got '1,000,000 characters'"),
     ],
 )
 def test_what_is_refused(server, path, body, message):
