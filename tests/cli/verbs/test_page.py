@@ -89,7 +89,7 @@ def test_lines_and_a_length_of_its_own(chromium, tmp_path):
         assert "its own schedule: yarn, factor 4 (64 to 256 tokens)" in page.text_content("#model-summary")
         page.fill("#line-b", "pi:factor=5")
         page.wait_for_function(
-            "() => document.querySelector('#about-b code').textContent === '= interpolation:factor=5'"
+            "() => document.querySelector('#about-b code')?.textContent === '= interpolation:factor=5'"
         )
         assert "ropewalk export says" in page.text_content("#use-b")
 
