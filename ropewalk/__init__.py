@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     from ropewalk.extension.parsing import parse
     from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
     from ropewalk.hf.load_options import LoadOptions
-    from ropewalk.measure.api.comparing import compare
-    from ropewalk.measure.api.diagnosing import diagnose
-    from ropewalk.measure.api.leaderboard import leaderboard
+    from ropewalk.measure.arguments import RunOptions
+    from ropewalk.measure.compare import compare
+    from ropewalk.measure.diagnose import diagnose
+    from ropewalk.measure.leaderboard import leaderboard
     from ropewalk.methods.facts import Facts
-    from ropewalk.search.fit import fit
+    from ropewalk.search.conditions import Conditions
+    from ropewalk.search.fit import SearchOptions, fit
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Conditions",
     "Conflict",
     "DoesNotFit",
     "Extension",
@@ -40,6 +43,8 @@ __all__ = [
     "LoadOptions",
     "NotInstalled",
     "RopewalkError",
+    "RunOptions",
+    "SearchOptions",
     "UnknownName",
     "Unreadable",
     "attend",
@@ -66,16 +71,19 @@ __all__ = [
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
 _OF_MODELS = ("convert", "extend", "extended", "inspect", "load", "save", "score", "stream")
 _LATER = {
+    "Conditions": "search.conditions",
     "Extension": "extension.extension",
     "Facts": "methods.facts",
     "LoadOptions": "hf.load_options",
+    "RunOptions": "measure.arguments",
+    "SearchOptions": "search.fit",
     "attend": "attention",
     "check": "engines.check.check",
-    "compare": "measure.api.comparing",
-    "diagnose": "measure.api.diagnosing",
+    "compare": "measure.compare",
+    "diagnose": "measure.diagnose",
     "export": "engines.export.export",
     "fit": "search.fit",
-    "leaderboard": "measure.api.leaderboard",
+    "leaderboard": "measure.leaderboard",
     "parse": "extension.parsing",
     "reference_attention": "equation",
     **dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf"),

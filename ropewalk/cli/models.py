@@ -20,7 +20,7 @@ from ropewalk.extension.notation import BARE, INSTEAD, length, read, unknown_nam
 from ropewalk.hf import load_options, loading
 from ropewalk.hf.load_options import AUTO, DTYPES, LoadOptions
 from ropewalk.hf.loading import require_device, silence_transformers
-from ropewalk.measure.api.progress import showing_progress
+from ropewalk.measure.progress import showing_progress
 from ropewalk.methods import docstrings
 from ropewalk.models import GGUF, named, path_of
 

@@ -15,7 +15,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
 from ropewalk.files import finite_json
 from ropewalk.hf.runtime.layer import static_table
-from ropewalk.measure.compare.verdict import BREAK
+from ropewalk.measure.comparison.verdict import BREAK
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, scatter
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Axis, Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of

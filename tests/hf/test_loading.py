@@ -17,7 +17,7 @@ from ropewalk.cli.main import run
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
 from ropewalk.hf import loading
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
-from ropewalk.hf.load_options import DTYPES, LoadOptions, merge_options
+from ropewalk.hf.load_options import DTYPES, LoadOptions, require_named
 from ropewalk.hf.loading import free_bytes, load_model, place_model
 from ropewalk.hf.probe.facts import corrected_len, trained_len
 from ropewalk.models import DEFAULT
@@ -50,13 +50,6 @@ def test_what_is_left_out_is_chosen_when_it_is_loaded():
     assert LoadOptions(device="auto").is_spread
 
 
-def test_what_is_stated_by_name_comes_before_the_record():
-    options = LoadOptions(dtype="bfloat16", trained_len=64)
-    assert merge_options("default", options) == options
-    assert merge_options("default", options, dtype="", device="cpu") == LoadOptions("bfloat16", "cpu", trained_len=64)
-    assert merge_options("default", options, dtype="float32").dtype == "float32"
-
-
 @pytest.mark.parametrize(
     ("stated", "remedy"),
     [
@@ -69,9 +62,10 @@ def test_what_is_stated_by_name_comes_before_the_record():
 )
 def test_a_loaded_model_has_none_of_it(stated, remedy):
     model, said = tiny("llama", num_hidden_layers=1), "for a model given by its name; this one is loaded already; "
-    assert merge_options(model, LoadOptions()) == LoadOptions()
+    require_named(model, LoadOptions())
+    require_named("default", LoadOptions(**stated))
     for refused in (
-        lambda: merge_options(model, LoadOptions(**stated)),
+        lambda: require_named(model, LoadOptions(**stated)),
         lambda: rw.inspect(model, options=LoadOptions(**stated)),
         lambda: rw.compare(model, options=LoadOptions(**stated)),
     ):

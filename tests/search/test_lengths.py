@@ -8,7 +8,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.measure.compare.runner import ResultRow
+from ropewalk.measure.comparison.runner import ResultRow
 from ropewalk.measure.metrics.intervals import difference
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.measure.tasks import Context

@@ -19,7 +19,7 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer, place_model
-from ropewalk.measure.api.progress import WorkProgress, showing_progress
+from ropewalk.measure.progress import WorkProgress, showing_progress
 
 if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions

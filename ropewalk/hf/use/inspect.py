@@ -33,7 +33,7 @@ from ropewalk.hf.attach.handle import (
 from ropewalk.hf.attach.modes import Modes, attach_layers, require_followed
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
-from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, merge_options, require_plausible
+from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_named, require_plausible
 from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.facts import correct, facts_of, own_schedule_of
 from ropewalk.hf.probe.probe import probe
@@ -264,7 +264,7 @@ def inspect(
         name = next(iter(kwargs))
         sentence = f"{name} is for a model given by its name; this one is loaded already"
         raise InvalidValue.because(name, sentence, remedy="leave it out")
-    options = merge_options(model, options)
+    require_named(model, options)
     host = host_of(model if isinstance(model, nn.Module) else _read(model, options, kwargs))
     inspection, modes = _sizes(host, target_len, trained_len)
     return replace(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
-from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
+from ropewalk.measure.diagnostics.diagnosis import DiagnosedSide, Diagnosis
 from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, map_panel, spanning, trained_mark
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.measure.api import comparing
-from ropewalk.measure.compare import plan, runner
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure import compare as comparing
+from ropewalk.measure.comparison import plan, runner
+from ropewalk.measure.comparison.store import Store
 from ropewalk.train.small_models import ModelShape, new_small_model
 
 from train.texts import folder_of, tokenizer
@@ -92,7 +92,7 @@ def test_the_base_model_is_measured_once(place, whole, monkeypatch, tmp_path):
 
 
 def test_a_wrong_extension_is_refused_before_the_model_is_read(place, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ropewalk.measure.api.loading.load_model", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.opened_model.load_model", None)  # would fail where it is called
     assert compare(place, tmp_path, "yern") == 2
     assert "'yern'" in capsys.readouterr().err
 
@@ -111,8 +111,8 @@ def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatc
         asked.append(address)
         return runner.measure_here
 
-    monkeypatch.setattr("ropewalk.measure.api.comparing.measure_on_cluster", on_cluster)
-    monkeypatch.setattr("ropewalk.measure.api.comparing.write_report", lambda *_, **__: "nowhere")
+    monkeypatch.setattr("ropewalk.measure.compare.measure_on_cluster", on_cluster)
+    monkeypatch.setattr("ropewalk.measure.compare.write_report", lambda *_, **__: "nowhere")
     shutil.copy(whole / "cells.sqlite", tmp_path)
     assert compare(place, tmp_path, "--ray", "head:6379") == 0
     assert asked == ["head:6379"]
@@ -139,8 +139,8 @@ def test_several_processes_measure_the_same(place, whole, tmp_path):
 KILLED = """
 import os, signal
 from ropewalk.cli.main import run
-from ropewalk.measure.compare import runner
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.comparison import runner
+from ropewalk.measure.comparison.store import Store
 
 def dying(*given, measure=runner.result_of, left=[{after}]):
     left[0] -= 1

@@ -87,7 +87,7 @@ def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
 def test_the_same_command_goes_on_and_measures_nothing_again(place, answered, capsys, monkeypatch):
     out, _ = answered
     first = json.loads((out / "results.json").read_text())
-    monkeypatch.setattr("ropewalk.measure.compare.runner.result_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.comparison.runner.result_of", None)  # would fail where it is called
     assert fit(place, out) == 0
     again = json.loads((out / "results.json").read_text())
     assert {**again, "made": first["made"]} == first
@@ -158,7 +158,7 @@ def test_the_tokens_that_need_far_context(place, capsys, monkeypatch):
     assert first["goal"]["objective"] == "far"
     said = " ".join(capsys.readouterr().out.split())
     assert "the tokens that need far context, among the last 64 of 128 tokens, have a loss of" in said
-    monkeypatch.setattr("ropewalk.measure.compare.runner.result_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.comparison.runner.result_of", None)  # would fail where it is called
     assert fit(place, out, "--objective", "far") == 0
     again = json.loads((out / "results.json").read_text())
     assert {**again, "made": first["made"]} == first

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.probe.facts import DROPPED
-from ropewalk.measure.compare.compare import compare
-from ropewalk.measure.compare.runner import OUT_OF_MEMORY
-from ropewalk.measure.compare.store import Store
-from ropewalk.measure.compare.verdict import BREAKS, UNCLEAR, Verdict, why_not_finite
+from ropewalk.measure.comparison.comparison import measure_candidates
+from ropewalk.measure.comparison.runner import OUT_OF_MEMORY
+from ropewalk.measure.comparison.store import Store
+from ropewalk.measure.comparison.verdict import BREAKS, UNCLEAR, Verdict, why_not_finite
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
@@ -49,7 +49,7 @@ def made(tmp_path_factory):
             Damage(samples=2),
             Perplexity(samples=2),
         ]
-        return compare(who, LINES, [200], Store(path / "cells"), tasks=tasks)
+        return measure_candidates(who, LINES, [200], Store(path / "cells"), tasks=tasks)
     finally:
         model().config.max_position_embeddings = 32
 

@@ -9,7 +9,7 @@ from html import unescape
 
 import pytest
 
-from ropewalk.measure.compare.changes import changes_by_position
+from ropewalk.measure.comparison.changes import changes_by_position
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
 from ropewalk.measure.report.drawing.charts import Chart
 from ropewalk.measure.report.figures import (

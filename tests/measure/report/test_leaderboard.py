@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ropewalk.measure.compare.halving import Dropped, LeftOut
-from ropewalk.measure.compare.leaderboard import Costs, FrontColumns, Leaderboard, RankedEntry, Round, losses_of
-from ropewalk.measure.compare.verdict import DEPLOYMENTS
+from ropewalk.measure.comparison.halving import Dropped, LeftOut
+from ropewalk.measure.comparison.race import Costs, FrontColumns, Leaderboard, RankedEntry, Round, losses_of
+from ropewalk.measure.comparison.verdict import DEPLOYMENTS
 from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.measure.report.drawing.build import PALE
 from ropewalk.measure.report.figures import keys_of

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ropewalk.measure.diagnostics.diagnose import diagnose
+from ropewalk.measure.diagnostics.diagnosis import measure_sides
 from ropewalk.measure.report.comparison import write_report
 from ropewalk.measure.report.diagnosis import write_diagnosis
 from ropewalk.measure.report.streaming import write_streamed
@@ -84,7 +84,7 @@ def pages(tmp_path_factory):
     written["fit"] = write_fit(fitted(), place / "fit", command="ropewalk fit")
     settings = {"line": HOSTILE, "model": "small", "corpus": HOSTILE, "command": "ropewalk stream"}
     written["stream"] = write_streamed(streamed(), place / "stream", trained_len=512, settings=settings)
-    diagnosis = diagnose(subject(place, longest=64), "window:window=8")
+    diagnosis = measure_sides(subject(place, longest=64), "window:window=8")
     written["diagnose"] = write_diagnosis(diagnosis, place / "diagnose", command="ropewalk diagnose")
     return {name: path.as_uri() for name, path in written.items()}
 

@@ -9,9 +9,9 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from ropewalk.cli.verbs.diagnose import _table
-from ropewalk.measure.api.html_table import as_html
 from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.written_tables import code, code_block, csv_text, markdown_table, prose
+from ropewalk.measure.result import as_html
 
 FORMULAS = ["=1+1", "+1+1", "-1-1", "@SUM(A1)", "\uff1d1+1", "-x", "=cmd|' /C calc'!A0"]
 HOSTILE = ["a|b", "`x`", "``", "<script>", "[x](http://e)", "a\nb\r\n# c", "\\", "![i](http://e)", "`a", "b`", "</td>"]
