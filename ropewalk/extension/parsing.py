@@ -90,8 +90,14 @@ def parse(
         rw.parse("yarn+log_n", trained_len=4096, target_len=32768)
         rw.parse("extension.json")
 
-    Lengths are in tokens, `layers` counts attention layers. Presets derive their values from them; values in the line
-    win. A line with `+instead` replaces the checkpoint's own schedule: its lengths count from `original_len`.
+    Presets derive their values from what follows the text; values in the line win.
+
+    Args:
+        text: a line of notation, or the path of a file that an extension was written to.
+        trained_len: the trained length in tokens.
+        target_len: the target length in tokens.
+        layers: how many attention layers the model has.
+        original_len: the length before the checkpoint's own schedule, from which a line with `+instead` counts.
     """
     lengths = {"trained_len": trained_len, "target_len": target_len, "original_len": original_len}
     return read_line(text).build(layers=layers, **lengths)

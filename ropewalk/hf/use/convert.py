@@ -29,8 +29,11 @@ def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
 
         grouped = rw.convert(model, "gqa:kv_heads=2")
 
-    `surgery` is a line ("gqa:kv_heads=2", "qk_bias", "stretched_positions:...") or a `Surgery`. The original model is
-    unchanged and must not be under an extension. The cache shrinks in proportion to the key heads.
+    The original model is unchanged. The cache shrinks in proportion to the key heads.
+
+    Args:
+        model: a model that is not under an extension.
+        surgery: a line ("gqa:kv_heads=2", "qk_bias", "stretched_positions:..."), or a `Surgery`.
     """
     host = host_of(model)
     if handle_of(host) is not None:

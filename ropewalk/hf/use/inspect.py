@@ -249,16 +249,21 @@ def inspect(
     options: LoadOptions = UNSTATED,
     **kwargs: Any,
 ) -> Inspection:
-    """Inspect a model for a target length (tokens; eight times the trained one).
+    """Look at a model: its layers, their cache, and which methods apply at a target length.
 
         print(rw.inspect("model", target_len=32768))
 
-    `model` is a loaded one, a folder, a name on the hub, a GGUF file or a config.json. Weights are loaded only where
-    its config does not say everything.
+    Weights are loaded only where the config does not say everything.
 
-    `trained_len` (tokens) corrects the trained length of the config. Where `model` is a name, other `kwargs` go to
-    transformers' from_pretrained, and come before `options`, a `LoadOptions`. Returns an `Inspection`: `str` is a page
-    of text, `to_json()` the same for programs.
+    Args:
+        model: a loaded model, a folder, a name on the hub, a GGUF file or a config.json.
+        target_len: in tokens; by default eight times the trained length.
+        trained_len: in tokens; corrects the trained length of the config.
+        options: how a model is loaded by its name.
+        kwargs: of transformers' from_pretrained, for a model given by its name; they come before `options`.
+
+    Returns:
+        An `Inspection`: `str` is a page of text, `to_json()` the same for programs.
     """
     if kwargs and isinstance(model, nn.Module):
         name = next(iter(kwargs))

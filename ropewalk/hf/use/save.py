@@ -102,10 +102,15 @@ def save(
         rw.extend(model, "yarn:factor=4")
         print(rw.save(model, "model-32k", tokenizer=tokenizer))
 
-    `directory` must be new or empty. A static schedule becomes a standard config, which plain transformers loads. Any
-    other extension goes into `ropewalk.json`, for `rw.load`; everything else stops at the config of that folder.
-    `target_len` (tokens) is written into the config. The saved model is loaded and compared before this returns; a
-    failure leaves no files.
+    A static schedule becomes a standard config, which plain transformers loads. Any other extension goes into
+    `ropewalk.json`, for `rw.load`; everything else stops at the config of that folder. The saved model is loaded and
+    compared before this returns; a failure leaves no files.
+
+    Args:
+        model: under an extension, or with an adapter of peft on it.
+        directory: new or empty.
+        target_len: in tokens; it is written into the config.
+        tokenizer: written beside the weights.
     """
     if is_adapted(model):
         return _save_adapter(model, Path(directory), target_len, tokenizer)
@@ -147,9 +152,12 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
 
         model = rw.load("model-32k", dtype="auto")
 
-    `directory` is a folder, a GGUF file or a name on the hub; `kwargs` go to transformers' from_pretrained, and come
-    before `options`, a `LoadOptions`. Missing weights are an error. A folder with an adapter gives peft's model, on the
-    base model that the adapter names.
+    Missing weights are an error. A folder with an adapter gives peft's model, on the base model that the adapter names.
+
+    Args:
+        directory: a folder, a GGUF file, or a name on the hub.
+        options: how it is loaded.
+        kwargs: of transformers' from_pretrained; they come before `options`.
     """
     place = Path(directory)
     if not is_adapter(place):
