@@ -35,8 +35,15 @@ from ropewalk.measure.comparison.comparison import (
     measure_candidates,
     tasks_of,
 )
-from ropewalk.measure.comparison.plan import ComparisonPlan, Cost, plan_comparison
-from ropewalk.measure.comparison.precision import calibrated_in_fastest, calibration_text, is_free, size_in_words
+from ropewalk.measure.comparison.plan import (
+    ComparisonPlan,
+    Cost,
+    calibrated_in_fastest,
+    calibration_text,
+    is_free,
+    plan_comparison,
+    size_in_words,
+)
 from ropewalk.measure.comparison.race import TimeIsUp
 from ropewalk.measure.comparison.runner import Cell, Measuring, ResultRow
 from ropewalk.measure.comparison.store import Store

@@ -21,7 +21,7 @@ from ropewalk.files import finite, record_json
 from ropewalk.hf import save as write_model
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
-from ropewalk.measure.comparison.precision import in_precision, is_free
+from ropewalk.measure.comparison.plan import in_precision, is_free
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.measure.comparison import precision
+from ropewalk.measure.comparison import plan as precision
 from ropewalk.search import fit as fitting, fitting as searching, pace as planning, search_loop
 
 from train.texts import folder_of
