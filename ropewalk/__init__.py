@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ropewalk.engines.export.export import export
     from ropewalk.equation import reference_attention
     from ropewalk.extension.extension import Extension
+    from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
     from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
     from ropewalk.hf.load_options import LoadOptions
@@ -40,6 +41,7 @@ __all__ = [
     "LoadOptions",
     "NotInstalled",
     "RopewalkError",
+    "Tokens",
     "UnknownName",
     "Unreadable",
     "attend",
@@ -69,6 +71,7 @@ _LATER = {
     "Extension": "extension.extension",
     "Facts": "methods.facts",
     "LoadOptions": "hf.load_options",
+    "Tokens": "extension.inputs",
     "attend": "attention",
     "check": "engines.check.check",
     "compare": "measure.api.comparing",

@@ -97,20 +97,18 @@ class LayerTerms(NamedTuple):
         return q_bhid
 
 
-def layer_terms(
-    extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None
-) -> LayerTerms:
+def layer_terms(extension: Extension, facts: Facts, weights: Mapping[str, Weights] | None = None) -> LayerTerms:
     """The terms of one layer, checked against the model and against the learned numbers."""
     facts, weights = extension.ground(facts), weights or {}
     shapes = tuple((name, tuple((key, x.shape) for key, x in group.items())) for name, group in weights.items())
-    return LayerTerms(_complete_extension(extension, facts, layer, shapes), facts, weights)
+    return LayerTerms(_complete_extension(extension, facts, shapes), facts, weights)
 
 
 @lru_cache(maxsize=256)
-def _complete_extension(extension: Extension, facts: Facts, layer: int | None, shapes: Shapes) -> Extension:
+def _complete_extension(extension: Extension, facts: Facts, shapes: Shapes) -> Extension:
     """The layer's extension with no slot empty. Worked out once, not by every layer in every call."""
     weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
-    of_layer = layer_extension(extension, facts, layer, weights)
+    of_layer = layer_extension(extension, facts, weights)
     return replace(of_layer, frequencies=of_layer.theta, reach=of_layer.spans, positions=of_layer.numbering)
 
 

@@ -52,11 +52,10 @@ class Session:
         facts: Facts,
         *,
         begins: Sequence[int] = (0,),
-        layer: int | None = None,
         weights: Mapping[str, Weights] | None = None,
         spare: int = 0,
     ) -> None:
-        self.terms = layer_terms(extension, facts, layer, weights)
+        self.terms = layer_terms(extension, facts, weights)
         facts, numbering = self.terms.facts, self.terms.extension.numbering
         if not isinstance(numbering, Sequential):
             raise InvalidValue("positions", "sequential with a cache", numbering, remedy="use others in training only")

@@ -50,7 +50,7 @@ from ropewalk.methods.reach import Span
 class PagedLayer:
     """Attention of one layer, for many requests whose past lies in pages.
 
-        paged = PagedLayer(layer_terms(parse("rerope:window=64"), facts, None, None))
+        paged = PagedLayer(layer_terms(parse("rerope:window=64"), facts))
         pages = torch.zeros(100, facts.groups, paged.lanes, 16, facts.head_dim)
         out_thd = paged.read(pages, q_thd, k_tgd, v_tgd, batch)  # also stores the new tokens
 
