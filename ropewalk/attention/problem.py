@@ -78,9 +78,9 @@ class LayerTerms(NamedTuple):
     def _scale_of(self, spec: Scale, i: Tensor) -> Tensor:
         """One scale: a factor of all dimensions, or of each where it multiplies only some."""
         scale_hi1 = spec.scale(i, self.facts, self.weights.get(spec.name, {}))[..., None]
-        dims = scaled_dims(spec, self.extension.theta, self.facts)
-        if dims == self.facts.head_dim:
+        if not spec.of_rotation:
             return scale_hi1
+        dims = rotating_dims(self.extension.theta, self.facts)
         rest = torch.ones_like(scale_hi1).expand(-1, -1, self.facts.head_dim - dims)
         return torch.cat([scale_hi1.expand(-1, -1, dims), rest], -1)
 
@@ -113,9 +113,9 @@ def _complete_extension(extension: Extension, facts: Facts, shapes: Shapes) -> E
 
 
 @lru_cache(maxsize=256)
-def scaled_dims(spec: Scale, theta: Frequencies, facts: Facts) -> int:
-    """How many dimensions a scale multiplies, the first of a head."""
-    return 2 * len(theta.table(facts, 1).inv_freq) if spec.of_rotation else facts.head_dim
+def rotating_dims(theta: Frequencies, facts: Facts) -> int:
+    """How many dimensions rotate, the first of a head."""
+    return 2 * len(theta.table(facts, 1).inv_freq)
 
 
 class Problem(NamedTuple):

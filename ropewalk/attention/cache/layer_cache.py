@@ -44,6 +44,7 @@ class LayerCache:
         self._furthest = 0  # the largest count so far: rings stay overwritten when tokens are removed
         self._lanes: list[Lanes] = [[] for _ in session.buffers]
         self._stages: list[Stage | None] = [None] * len(session.buffers)
+        self._checked: list[tuple[torch.Size, torch.dtype, torch.device]] = []  # shapes, types and devices that fit
 
     @property
     def batch(self) -> int:
@@ -59,7 +60,7 @@ class LayerCache:
         """Continue with these rows in this order; a row may appear more than once."""
         self._lanes = [[lane[list(rows)] for lane in lanes] for lanes in self._lanes]
         self.session = self.session.of_rows(rows)
-        self._stages = [None] * len(self._stages)
+        self._stages, self._checked = [None] * len(self._stages), []
 
     def forget(self, tokens: int) -> None:
         """Remove the last tokens, as after a rejected draft."""
@@ -90,20 +91,24 @@ class LayerCache:
         return out
 
     def _check(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
-        require_shapes(q_bhid, k_bgjd, v_bgjd, self.session.terms.facts)
-        require_kinship(q_bhid, k_bgjd, v_bgjd)
-        stored = [lanes[VALUES] for lanes in self._lanes if lanes]
-        batch = len(stored[0]) if stored else self.session.rows if self.session.rows > 1 else len(q_bhid)
         if torch.is_grad_enabled() and any(x.requires_grad for x in (q_bhid, k_bgjd, v_bgjd)):
             raise InvalidValue(
                 "q, k, v", "without gradients", "some that need one", remedy="use torch.no_grad(), or attend"
             )
+        vectors = [(x.shape, x.dtype, x.device) for x in (q_bhid, k_bgjd, v_bgjd)]
+        if vectors == self._checked:  # as from one token to the next
+            return
+        require_shapes(q_bhid, k_bgjd, v_bgjd, self.session.terms.facts)
+        require_kinship(q_bhid, k_bgjd, v_bgjd)
+        stored = [lanes[VALUES] for lanes in self._lanes if lanes]
+        batch = len(stored[0]) if stored else self.session.rows if self.session.rows > 1 else len(q_bhid)
         if q_bhid.shape[2] != k_bgjd.shape[2]:
             raise InvalidValue("q", f"as many tokens as k ({k_bgjd.shape[2]})", q_bhid.shape[2])
         if len(q_bhid) != batch:
             raise InvalidValue("q", f"for the cache's {batch} rows", len(q_bhid))
         if stored and stored[0].dtype != v_bgjd.dtype:
             raise InvalidValue("v", f"of the cache's type ({stored[0].dtype})", v_bgjd.dtype)
+        self._checked = vectors
 
     def _token(self, step: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """One token in every row: buffers are read without a copy."""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ropewalk.attention.scoped import scoped
 from ropewalk.extension.inputs import PAD, Tokens
 
 # What the layers of one forward pass share: segments and rotations, from the same positions under the same extension.
@@ -38,8 +37,11 @@ _OPEN: ContextVar[SharedLayout | None] = ContextVar("shared", default=None)
 @contextmanager
 def share_results(shared: SharedLayout) -> Iterator[None]:
     """Store results while the context is open, and reuse them."""
-    with scoped(_OPEN, shared):
+    token = _OPEN.set(shared)
+    try:
         yield
+    finally:
+        _OPEN.reset(token)
 
 
 def compute_once(

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.masking_utils import causal_mask_function
 
 from ropewalk.attention.layout.sequences import SharedLayout
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.inputs import PAD
 from ropewalk.hf.probe.cache_contents import CachedLayer
 from ropewalk.hf.probe.capture import RotaryOutput
+from ropewalk.hf.probe.masks import last_seen
 from ropewalk.methods.positions import Positions
 
 # Tokens of an image that see each other: the last key that each query sees, noted on the padding mask of a pass.
@@ -27,10 +29,18 @@ from ropewalk.methods.positions import Positions
 _LAST_SEEN = "_ropewalk_last_seen"  # of a padding mask: the slot of the last key that each query sees
 
 
-def with_last_seen(mask_bj: Tensor, last_seen_bi: Tensor) -> Tensor:
-    """A copy of the mask with the note."""
-    noted = mask_bj.clone()
-    setattr(noted, _LAST_SEEN, last_seen_bi)
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def padding_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
+    """The padding mask: here the reach decides who sees whom. Tokens of images that see each other are noted on it."""
+    if mask_function is causal_mask_function:  # as most are
+        return attention_mask
+    later = last_seen(mask_function, **kwargs)
+    if later is None:
+        return attention_mask
+    size = (kwargs["batch_size"], kwargs["kv_offset"] + kwargs["kv_length"])
+    blank = torch.ones(size, dtype=torch.bool, device=later.device)
+    noted = blank if attention_mask is None else attention_mask.clone()
+    setattr(noted, _LAST_SEEN, later)
     return noted
 
 

@@ -13,10 +13,10 @@ from examples import FACTS
 
 
 def groups(numbers, documents, queries):
-    documents_bj = None if documents is None else torch.tensor(documents)
+    tokens = Tokens(documents_bj=None if documents is None else torch.tensor(documents))
     return [
         (text.batch, text.slots, text.numbers.tolist(), text.queries)
-        for text in sequence_groups(torch.tensor(numbers), documents_bj, queries=queries)
+        for text in sequence_groups(torch.tensor(numbers), tokens, queries)
     ]
 
 
