@@ -142,8 +142,10 @@ class ForwardPass(NamedTuple):
 
     def cache_layer(self, layer: int) -> Any:
         """The layer of the cache that holds a layer's keys; None without one."""
-        place = self.places[layer] if self.cache is not None else None
-        return _layer_at(self.cache, place.slot) if place else None
+        place = self.places[layer]
+        if self.cache is None or place is None or place.slot >= len(self.cache.layers):
+            return None
+        return self.cache.layers[place.slot]
 
     def keys_of(
         self, layer: int, k_bgjd: Tensor, v_bgjd: Tensor
@@ -191,7 +193,8 @@ def make_pass(
     """
     batch, queries = size(arguments)
     cache = arguments.get("past_key_values")
-    past = _past(cache, places)
+    slots = [place.source for place in places if place is not None]
+    past = int(cache.get_query_offset(slots[0])) if cache is not None and slots else 0
     total = past + queries
     real = _real(arguments.get("attention_mask"), batch, total)
     axes = _several(arguments.get("position_ids"), cache)
@@ -225,22 +228,12 @@ def make_pass(
     )
 
 
-def _past(cache: Any, places: Sequence[CachedLayer | None]) -> int:
-    """How many tokens the cache has read, by the first layer that has a place in it."""
-    slots = [place.source for place in places if place is not None]
-    return int(cache.get_query_offset(slots[0])) if cache is not None and slots else 0
-
-
 def _room(cache: Any, place: CachedLayer | None, queries: int, total: int) -> tuple[int, int]:
     """How many keys a cache returns, and the slot of the first."""
     if cache is None or place is None:
         return total, 0
     room, offset = cache.get_mask_sizes(queries, place.source)
     return int(room), int(offset)
-
-
-def _layer_at(cache: Any, slot: int) -> Any:
-    return cache.layers[slot] if slot < len(cache.layers) else None
 
 
 def _several(positions: Tensor | None, cache: Any) -> Axes | None:

@@ -245,7 +245,7 @@ def head_inputs(
     if head.scale is None:
         logits: Tensor = host(input_ids=ids, **kwargs).logits
         return logits, targets.to(logits.device)
-    hidden = _base(host)(input_ids=ids, **kwargs).last_hidden_state * head.scale
+    hidden = host.base_model(input_ids=ids, **kwargs).last_hidden_state * head.scale
     where = head.module.weight.device
     return hidden.to(where), targets.to(where)
 
@@ -343,10 +343,6 @@ def _require_known(host: PreTrainedModel, ids: Tensor) -> None:
         raise InvalidValue("ids", f"from 0 to {len(words) - 1}, the model's vocabulary", got)
 
 
-def _base(host: PreTrainedModel) -> Any:
-    return host.base_model
-
-
 @torch.no_grad()
 def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
     """The output head of the model, compared with its logits on a few tokens."""
@@ -359,7 +355,7 @@ def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:
     head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
     if not _is_plain(head):
         return None
-    hidden = _base(host)(input_ids=ids, use_cache=False).last_hidden_state
+    hidden = host.base_model(input_ids=ids, use_cache=False).last_hidden_state
     answer = head(hidden)
     if not torch.equal(answer, torch.nn.functional.linear(hidden.to(head.weight), head.weight, head.bias)):
         return None  # it computes more than its weight says, as under an adapter
