@@ -201,7 +201,7 @@ def far_out() -> list[dict[str, Any]]:
         cache = LayerCache(Session(extension, FACTS, begins=(begin,)))
         got = torch.cat([cache.read(*(x[:, :, t : t + 1] for x in (q, k, v))) for t in range(200)], 2)
         positions = torch.arange(begin, begin + 200)[None]
-        expected = rw.reference_attention(q.double(), k.double(), v.double(), extension, FACTS, positions_bj=positions)
+        expected = rw.reference_attention(q.double(), k.double(), v.double(), extension, FACTS, rw.Tokens(positions))
         error = float((got - expected).abs().max() / expected.abs().max())
         rows.append(
             {"case": "streamed attention, float32", "position": begin, "error": f"{error:.1e}", "to_reach": 1e-5}

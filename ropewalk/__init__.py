@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ropewalk.engines.export.export import export
     from ropewalk.equation import reference_attention
     from ropewalk.extension.extension import Extension
+    from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
     from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
     from ropewalk.hf.load_options import LoadOptions
@@ -45,6 +46,7 @@ __all__ = [
     "RopewalkError",
     "RunOptions",
     "SearchOptions",
+    "Tokens",
     "UnknownName",
     "Unreadable",
     "attend",
@@ -77,6 +79,7 @@ _LATER = {
     "LoadOptions": "hf.load_options",
     "RunOptions": "measure.arguments",
     "SearchOptions": "search.fit",
+    "Tokens": "extension.inputs",
     "attend": "attention",
     "check": "engines.check.check",
     "compare": "measure.compare",

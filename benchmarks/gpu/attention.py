@@ -152,7 +152,7 @@ def refusal(
 def prepared(extension: rw.Extension, facts: rw.Facts, inputs: Sequence[Tensor], weights: Any) -> AttentionInputs:
     """What a backend is given, as `attend` makes it for one sequence."""
     q, k, v = inputs
-    at, terms = torch.arange(k.shape[2]), layer_terms(extension, facts, None, weights)
+    at, terms = torch.arange(k.shape[2]), layer_terms(extension, facts, weights)
     keys = [SpanKeys(k, v, at)] * len(terms.extension.spans.spans())
     segments = segments_of(terms.extension, terms.facts, at, [at] * len(keys))
     return AttentionInputs(problem_of(q, at, keys, segments, terms), terms, q, at.to(q.device), keys)

@@ -103,7 +103,9 @@ class Extension:
     def at_layer(self, layer: int | None, facts: Facts) -> Extension:
         """The extension that is in force in one layer, without `layers`."""
         if layer is None and self.layers:
-            raise InvalidValue.because("layer", "this extension differs between layers", remedy="pass a layer")
+            raise InvalidValue.because(
+                "layer", "this extension differs between layers", remedy="take that of one by at_layer(...)"
+            )
         override = self._by_layer(facts).get(-1 if layer is None else _layer_index(layer, facts))
         return self._overridden(override or Extension())
 

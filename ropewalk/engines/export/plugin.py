@@ -204,7 +204,7 @@ def _require_for_attention(layers: Sequence[ExtendedLayer]) -> None:
     """Refuse layers whose queries and keys Ropewalk's attention would read in another order than vLLM has them in."""
     require_supported([layer.probed for layer in layers])
     for layer in layers:
-        PagedLayer(layer_terms(layer.extension, layer.facts, None, layer.weights))  # refuses what pages cannot hold
+        PagedLayer(layer_terms(layer.extension, layer.facts, layer.weights))  # refuses what pages cannot hold
         if layer.probed.slots:
             sentence = f"layer {layer.depth} attends several times in one forward"
             raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")

@@ -19,11 +19,10 @@ from ropewalk.hf.attach.handle import ATTENTION, TABLES, Handle, handle_of
 from ropewalk.hf.attach.rotary_tables import chooser_edit, edit_for, identity_edit, require_written, write
 from ropewalk.hf.probe.capture import SUPPORTED, alone_with, called_base
 from ropewalk.hf.probe.identity import HALF_CHOOSING, HALF_RTOL, require_identity
-from ropewalk.hf.probe.masks import last_seen
 from ropewalk.hf.probe.probe import attention_named, device_of, probe, quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.caches import Owner
-from ropewalk.hf.runtime.forward_pass import with_last_seen
+from ropewalk.hf.runtime.forward_pass import padding_mask
 from ropewalk.hf.runtime.hooks import (
     ForwardPreHook,
     after_forward,
@@ -272,9 +271,8 @@ def apply_tables(
 def apply_attention(host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer]) -> ExitStack:
     """Put our attention in place of the model's. Undone at once where a step fails."""
     with ExitStack() as undo:
-        undo.enter_context(
-            attention_named(host, NAME, attention, _mask, attending_configs(host, [layer.probed for layer in layers]))
-        )
+        attending = attending_configs(host, [layer.probed for layer in layers])
+        undo.enter_context(attention_named(host, NAME, attention, padding_mask, attending))
         for layer in layers:
             module = layer.probed.module
             undo.enter_context(mark_module(layer))
@@ -313,14 +311,3 @@ def _choosing(layer: ExtendedLayer) -> ExitStack:
 def attending_configs(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> list[Any]:
     """The configs of the parts whose attention becomes ours: an image encoder keeps its own."""
     return [host.config.get_text_config(), *(getattr(layer.module, "config", None) for layer in layers)]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
-    """The padding mask: here the reach decides who sees whom. Tokens of images that see each other are noted on it."""
-    later = last_seen(mask_function, **kwargs)
-    if later is None:
-        return attention_mask
-    size = (kwargs["batch_size"], kwargs["kv_offset"] + kwargs["kv_length"])
-    blank = torch.ones(size, dtype=torch.bool, device=later.device)
-    return with_last_seen(blank if attention_mask is None else attention_mask, later)

@@ -112,7 +112,7 @@ def rope_parameters(
 ) -> dict[str, Any]:
     """The rope parameters of a static extension on one type of layer that came with `part`, or a refusal."""
     facts = layer.facts
-    layer_extension(extension, facts, None, None)
+    layer_extension(extension, facts)
     temperature = temperature_of(extension, layer)
     if not extension.instead and extension.frequencies is None and temperature == layer.temperature:
         return dict(part)

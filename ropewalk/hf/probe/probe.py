@@ -150,21 +150,31 @@ def device_of(model: PreTrainedModel) -> torch.device:
     return torch.device("cpu") if vocabulary.device.type == "meta" else torch.device(vocabulary.device)
 
 
-@contextmanager
-def quiet(model: nn.Module) -> Iterator[None]:
+class quiet:  # noqa: N801 - it reads as a verb: `with quiet(model):`
     """Evaluation mode inside the block; afterwards every module has its mode from before.
 
     Quantised layers are in training mode, which computes the same: in evaluation bitsandbytes packs 4-bit weights for
     the CPU, and packed ones give no gradients and cannot be saved.
+
+    What generates makes one, and enters it at every token, since a caller may train the model between two: that costs a
+    look at each module's mode, and not a walk through the model.
     """
-    before = [(module, module.training) for module in model.modules()]
-    model.eval()
-    for module in quantised_modules(model):
-        module.training = True
-    try:
-        yield
-    finally:
-        for module, training in before:
+
+    def __init__(self, model: nn.Module) -> None:
+        quantised = set(quantised_modules(model))
+        self._model, self._modes = model, [(module, module in quantised) for module in model.modules()]
+        self._before: list[list[tuple[nn.Module, bool]]] = []  # of the modules in another mode, at each entry
+
+    def __enter__(self) -> None:
+        before = [(module, module.training) for module, training in self._modes if module.training is not training]
+        self._before.append(before)
+        if before:
+            self._model.eval()
+            for module, training in self._modes:
+                module.training = training
+
+    def __exit__(self, *_: object) -> None:
+        for module, training in self._before.pop():
             module.training = training
 
 

@@ -17,6 +17,7 @@ from ropewalk.attention.layout.sequences import share_results
 from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import Tokens
 from ropewalk.hf.probe.capture import CHOSEN, SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.facts import apply_to_own_tables, is_stretched
 from ropewalk.hf.probe.probed_layer import ProbedLayer
@@ -321,17 +322,20 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention without our cache: the answer, and the attention weights if they are requested."""
     numbers, documents, k_bgjd, v_bgjd = now.keys_of(layer.depth, k_bgjd, v_bgjd)
-    inputs: dict[str, Any] = {"positions_bj": numbers, "documents_bj": documents, "weights": layer.weights}
+    tokens, keys = Tokens(numbers, documents), k_bgjd.shape[2]
     if now.axes is not None and layer.probed.rotating:
-        inputs["pair_positions_bjp"] = now.axes.of_pairs(layer.probed.axes, now.total - k_bgjd.shape[2])
+        tokens = tokens._replace(pair_positions_bjp=now.axes.of_pairs(layer.probed.axes, now.total - keys))
     if later is not None:
-        inputs["last_seen_bj"] = last_seen_positions(later, numbers, k_bgjd.shape[2])
-    if mask is not None:
-        inputs["model_mask_bhij"] = mask[..., : k_bgjd.shape[2]]
-    out = attend(q_bhid, k_bgjd, v_bgjd, layer.extension, layer.facts, **inputs)
+        tokens = tokens._replace(last_seen_bj=last_seen_positions(later, numbers, keys))
+    terms = (layer.extension, layer.facts, tokens)
+    of_layer: dict[str, Any] = {
+        "weights": layer.weights,
+        "model_mask_bhij": None if mask is None else mask[..., :keys],
+    }
+    out = attend(q_bhid, k_bgjd, v_bgjd, *terms, **of_layer)
     if not now.wants_weights:
         return out, None
-    return out, reference_weights(q_bhid, k_bgjd, layer.extension, layer.facts, **inputs).to(q_bhid.dtype)
+    return out, reference_weights(q_bhid, k_bgjd, *terms, **of_layer).to(q_bhid.dtype)
 
 
 def put_rotating_first(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:

@@ -127,7 +127,7 @@ class _RowGroup:
     """Rows that are read together, with their cache."""
 
     def __init__(self, host: PreTrainedModel, rows: Sequence[Sequence[int]]) -> None:
-        self._host, self._cache = host, DynamicCache(config=host.config)
+        self._host, self._cache, self._evaluating = host, DynamicCache(config=host.config), quiet(host)
         longest = max(map(len, rows))
         self.begins = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
         self._real = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
@@ -147,7 +147,7 @@ class _RowGroup:
         places = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         inputs = {"attention_mask": self.mask.to(device), "position_ids": places.to(device), "logits_to_keep": 1}
         cached = {"past_key_values": self._cache, "use_cache": True}
-        with quiet(self._host), torch.no_grad():
+        with self._evaluating, torch.no_grad():
             self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **inputs, **cached).logits[:, -1]
 
 

@@ -100,7 +100,7 @@ def _paged_layers(layers: Sequence[ExtendedLayer]) -> list[PagedLayer]:
         key = layer.extension, layer.facts, layer.depth if layer.weights else -1
         if key not in shared:
             weights = {name: {part: x.detach() for part, x in group.items()} for name, group in layer.weights.items()}
-            shared[key] = PagedLayer(layer_terms(layer.extension, layer.facts, None, weights))
+            shared[key] = PagedLayer(layer_terms(layer.extension, layer.facts, weights))
         paged.append(shared[key])
     return paged
 

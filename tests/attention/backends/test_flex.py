@@ -11,7 +11,7 @@ import torch
 from torch.nn.attention import flex_attention as torchs
 from torch.nn.functional import pad
 
-from ropewalk import DoesNotFit, Extension, Facts, parse, reference_attention
+from ropewalk import DoesNotFit, Extension, Facts, Tokens, parse, reference_attention
 from ropewalk.attention import attend
 from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
@@ -102,7 +102,7 @@ def test_padded_rows_half_precision_and_values_of_another_size(by_flex):
     for x in (q, k, v):
         x.movedim(2, 1)[positions == -1] = 0.0
     wide = torch.cat([v, v], -1)
-    assert_equal(parse("biases.alibi+rerope:window=9"), [q, k, wide], positions_bj=positions)
+    assert_equal(parse("biases.alibi+rerope:window=9"), [q, k, wide], tokens=Tokens(positions))
 
 
 class Blind(Reach):

@@ -109,9 +109,8 @@ def test_against_the_equation_in_float64(name, monkeypatch):
     with extended(model, "yarn:factor=4"):
         tables = padded(model)
 
-    def attend(q, k, v, extension, facts, *, positions_bj, documents_bj, weights):
-        places = {"positions_bj": positions_bj, "documents_bj": documents_bj, "weights": weights}
-        return reference_attention(q, k, v, extension, facts, **places).to(q.dtype)
+    def attend(q, k, v, extension, facts, tokens, **of_layer):
+        return reference_attention(q, k, v, extension, facts, tokens, **of_layer).to(q.dtype)
 
     monkeypatch.setattr("ropewalk.hf.runtime.layer.attend", attend)
     with extended(model, "yarn:factor=4", mode="attention"):

@@ -222,7 +222,7 @@ def paged_layer(plan: LayerPlan, heads: int, groups: int, sink_h: Tensor | None)
     facts = replace(plan.facts, heads=heads, kv_heads=groups)
     sinks = {} if sink_h is None else {MODEL: {SINKS: sink_h}}
     with torch.device("cpu"):  # vLLM builds models under a default device
-        return PagedLayer(layer_terms(plan.extension, facts, None, {**plan.weights, **sinks}))
+        return PagedLayer(layer_terms(plan.extension, facts, {**plan.weights, **sinks}))
 
 
 # Layers of one plan share their attention, and with it what a step computes once.
