@@ -13,8 +13,8 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
+from ropewalk.extension.static import static_table
 from ropewalk.files import finite_json
-from ropewalk.hf.runtime.layer import static_table
 from ropewalk.measure.compare.verdict import BREAK
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, scatter
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Axis, Chart, Panel, ReportFigure, Series

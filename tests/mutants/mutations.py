@@ -27,7 +27,7 @@ WHEREVER = (
     "attention/backends/test_bias_pruning.py::test_the_longest_key_and_the_most_searching_query_count_wherever_they_are"
 )
 ANYWHERE = "attention/test_any_positions.py::"
-BOTH_WAYS = "hf/attach/test_rotary_tables.py::test_both_ways_are_one_model"
+BOTH_WAYS = "hf/attach/test_tables.py::test_both_ways_are_one_model"
 
 MUTATIONS = (
     # The five that the project promises.
@@ -113,7 +113,7 @@ MUTATIONS = (
     Mutation("Llama 4's temperature counted twice", "hf/probe/facts.py", "if setting := own_query_scale(config, layer):", "if setting := '':", "hf/probe/test_query_scale.py"),
     Mutation("SSMax in base 2", "methods/scales/ssmax.py", "torch.log(position.double() + 1)", "torch.log2(position.double() + 1)", "methods/scales/test_ssmax.py::test_attention_is_the_papers"),
     Mutation("SSMax from ln L alone", "methods/scales/ssmax.py", "facts.trained_len / logarithms", "1 / math.log(facts.trained_len)", "methods/scales/test_golden.py"),
-    Mutation("a row's scale taken for a constant", "hf/runtime/layer.py", "if spec.of_row:", "if False:", "hf/attach/test_rotary_tables.py::test_what_goes_by_attention_and_why"),
+    Mutation("a row's scale taken for a constant", "extension/static.py", "if spec.of_row:", "if False:", "hf/attach/test_tables.py::test_what_goes_by_attention_and_why"),
     # Presets over layers.
     Mutation("a window that hides nothing in training", "extension/presets/training.py", "size >= trained_len", "size > trained_len", "extension/test_presets.py"),
     Mutation("one kind of layers only", "extension/presets/training.py", "if not 0 < len(places) < layers:", "if False:", "extension/test_presets.py"),
@@ -197,8 +197,8 @@ MUTATIONS = (
     Mutation("unknown parameters ignored", "methods/spec.py", "if name not in known:", "if False:", "invariants/test_every_method.py::test_unknown_parameters_are_refused"),
     Mutation("rules not checked", "methods/record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
     # The two ways into a model.
-    Mutation("tables: a scale that reaches no logits", "hf/attach/rotary_tables.py", "_scaling_of(layer) * scale", "_scaling_of(layer)", BOTH_WAYS),
-    Mutation("tables: layers with windows ruled", "hf/attach/rotary_tables.py", "(None, 1.0) if layer.left_alone else", "(None, 1.0) if False else", "hf/attach/test_rotary_tables.py::test_tables_of_each_kind_of_layer"),
+    Mutation("tables: a scale that reaches no logits", "hf/attach/tables.py", "stated * scale", "stated", BOTH_WAYS),
+    Mutation("tables: layers with windows ruled", "hf/attach/tables.py", "(None, 1.0) if layer.left_alone else", "(None, 1.0) if False else", "hf/attach/test_tables.py::test_tables_of_each_kind_of_layer"),
     Mutation("facts: undone keeps the table", "methods/facts.py", "inv_freq=table if any(fixed) else None", "inv_freq=self.inv_freq", "hf/probe/test_checkpoint_schedule.py::test_restating_the_own_schedule"),
     Mutation("facts: undone keeps the length", "methods/facts.py", "length = self.original_len or self.trained_len", "length = self.trained_len", "hf/probe/test_checkpoint_schedule.py::test_the_equation_stands_on_the_same_ground"),
     Mutation("frequencies: the formula for the own table", "methods/frequencies/signature.py", "formula(facts) if facts.inv_freq is None else", "formula(facts) if True else", "hf/probe/test_checkpoint_schedule.py::test_factor_1_is_the_identity_on_every_model"),
@@ -212,27 +212,27 @@ MUTATIONS = (
     Mutation("own schedule: the short table for all rows", "hf/probe/facts.py", "facts if length <= self.above else", "facts if True else", "hf/probe/test_checkpoint_schedule.py::test_each_row_of_a_model_with_two_tables_has_its_own"),
     Mutation("layers: a temperature for all dimensions", "hf/runtime/layer.py", "return self.temperature**2 if self.probed.rotating < self.probed.head_dim else 1.0", "return 1.0", "hf/probe/test_checkpoint_schedule.py::test_where_some_dimensions_turn_a_temperature_of_the_models_own_is_of_those_alone"),
     Mutation("lengths: yarn without its factor", "hf/probe/facts.py", "return TrainedLengths(stretched, int(original))", "return TrainedLengths(int(position), int(original))", "hf/probe/test_checkpoint_schedule.py::test_the_trained_length_is_what_the_makers_trained_to_with_their_schedule"),
-    Mutation("tables: a temperature of its own left", "hf/attach/rotary_tables.py", "if name in attributes and attributes[name] != content.temperature:", "if False:", "hf/attach/test_rotary_tables.py::test_a_temperature_of_its_own_gives_way_where_its_schedule_does"),
-    Mutation("tables: cast with the model", "hf/attach/rotary_tables.py", "module._buffers[name] = table.to(now.device)", "module._buffers[name] = now", "hf/attach/test_rotary_tables.py::test_a_cast_leaves_the_tables_alone"),
-    Mutation("tables: schedules that compute anew left on", "hf/attach/rotary_tables.py", '_put(attributes, "rope_type", "default", undo)', "pass", "hf/attach/test_rotary_tables.py::test_a_schedule_of_its_own_that_computes_anew_is_switched_off"),
-    Mutation("tables: not put back", "hf/attach/rotary_tables.py", "undo.callback(_put_back, module, name, before, before.clone())", "pass", BOTH_WAYS),
+    Mutation("tables: a temperature of its own left", "hf/attach/tables.py", "if name in attributes and attributes[name] != content.temperature:", "if False:", "hf/attach/test_tables.py::test_a_temperature_of_its_own_gives_way_where_its_schedule_does"),
+    Mutation("tables: cast with the model", "hf/attach/tables.py", "module._buffers[name] = table.to(now.device)", "module._buffers[name] = now", "hf/attach/test_tables.py::test_a_cast_leaves_the_tables_alone"),
+    Mutation("tables: schedules that compute anew left on", "hf/attach/tables.py", '_put(attributes, "rope_type", "default", undo)', "pass", "hf/attach/test_tables.py::test_a_schedule_of_its_own_that_computes_anew_is_switched_off"),
+    Mutation("tables: not put back", "hf/attach/tables.py", "undo.callback(_put_back, module, name, before, before.clone())", "pass", BOTH_WAYS),
     Mutation("own mask: forgotten by the oracle", "equation.py", "else logit_bhij + model_mask_bhij.double()", "else logit_bhij", "attention/test_model_mask.py::test_the_oracle_adds_what_torch_adds"),
     Mutation("own mask: of the first rows", "attention/dispatch.py", "else mask_bhij[:, :, rows]", "else mask_bhij[:, :, : rows.stop - rows.start]", "attention/test_model_mask.py::test_equals_the_oracle"),
     Mutation("own mask: not of the group's keys", "attention/layout/sequences.py", "mask_bhij[group.batch][:, :, run, group.slots]", "mask_bhij[group.batch][:, :, run]", "attention/test_model_mask.py::test_padded_rows_packed_texts_and_equal_rows_have_their_own_masks"),
     Mutation("own mask: what is chosen is hidden", "hf/runtime/own_masks.py", "masked_fill(hidden_bij[:, None]", "masked_fill(~hidden_bij[:, None]", "hf/runtime/test_own_masks.py"),
     Mutation("own mask: chosen among all keys", "hf/runtime/own_masks.py", "return inside_bij & related_bij", "return related_bij", "hf/runtime/test_own_masks.py"),
     Mutation("own mask: indexers that do not rotate", "hf/runtime/hooks.py", "if _may_rotate(argument) else argument", "if False else argument", "hf/test_own_masks.py::test_an_indexer_chooses_as_trained"),
-    Mutation("own mask: indexers by the model's tables", "hf/attach/modes.py", "if masking and (edit :=", "if False and (edit :=", "hf/test_own_masks.py::test_our_attention_with_a_static_schedule_is_the_models_own_with_its_tables"),
+    Mutation("own mask: indexers by the model's tables", "hf/attach/attention.py", "if masking and (edit :=", "if False and (edit :=", "hf/test_own_masks.py::test_our_attention_with_a_static_schedule_is_the_models_own_with_its_tables"),
     Mutation("own mask: keys forgotten", "hf/runtime/hooks.py", "or now.sees_later or any(layer.probed.own_mask for layer in layers)", "or now.sees_later", "hf/test_own_masks.py::test_the_cache_stays_the_models_own"),
     Mutation("keywords of modules dropped", "hf/probe/capture.py", "return [name for name in odd if name not in expected]", "return []", "hf/test_kinds.py::test_what_a_module_asks_for_later_is_refused_then"),
     Mutation("masks united with something let through", "hf/probe/masks.py", "torch.equal(later_bij.sum(-1), last_bi - slots)", "True", "hf/probe/test_masks.py"),
     Mutation("positions counted from 0 with a cache", "hf/runtime/forward_pass.py", "counted_bj + shift_b.clamp(min=0)", "counted_bj", "hf/test_kinds.py::test_positions_begin_anywhere_with_and_without_a_cache"),
     Mutation("identity on 24 tokens alone", "hf/probe/identity.py", "max(SHORTEST_TEST, 2 * _reach(config))", "SHORTEST_TEST", "hf/test_kinds.py::test_the_identity_is_asked_beyond_what_the_config_says_a_query_sees"),
-    Mutation("a table by position no longer than before", "hf/attach/rotary_tables.py", "max(rows, positions.rows)", "positions.rows", "hf/probe/rotation/test_inline.py::test_a_table_by_position_is_that_of_a_hand"),
+    Mutation("a table by position no longer than before", "hf/attach/tables.py", "max(rows, positions.rows)", "positions.rows", "hf/probe/rotation/test_inline.py::test_a_table_by_position_is_that_of_a_hand"),
     Mutation("a rotation that is not used taken for one", "hf/probe/inline_rotation.py", "[0].isnan().any())", "[0].isnan().any()) or True", "hf/probe/rotation/test_inline.py::test_a_rotary_module_whose_answer_is_not_used_is_none"),
     Mutation("one cache for a module that attends several times", "hf/runtime/hooks.py", "if begins and not repeated and", "if begins and", "hf/test_repeated.py::test_whole_or_in_pieces"),
     Mutation("calls of attention that differ taken for one", "hf/probe/probe.py", "if any(call._replace(cached=None) != first._replace(cached=None) for call in calls):", "if False:", "hf/test_repeated.py::test_calls_that_differ_are_refused"),
-    Mutation("clockwise pairs turned as others", "hf/runtime/layer.py", "if layer.clockwise else x_bhnd", "if False else x_bhnd", "hf/attach/test_rotary_tables.py::test_where_a_norm_follows_the_rotation"),
+    Mutation("clockwise pairs turned as others", "hf/runtime/layer.py", "if layer.clockwise else x_bhnd", "if False else x_bhnd", "hf/attach/test_tables.py::test_where_a_norm_follows_the_rotation"),
     Mutation("a cache that forgets the way", "hf/runtime/caches.py", "self.mark = OwnerMark(extension, mode)", 'self.mark = OwnerMark(extension, "")', "hf/runtime/test_cache_owner.py::test_the_cache_of_another_extension_or_of_the_other_way"),
     Mutation("every row numbered alike", "train/data/numbering.py", "{self._seed}/numbers/{index}", "{self._seed}/numbers", "train/data/test_numbering.py"),
     Mutation("a text seen from the next one", "train/data/numbering.py", "documents_bn[:, None, :, None] == documents_bn", "documents_bn[:, None, :, None] >= documents_bn", "train/data/test_numbering.py"),

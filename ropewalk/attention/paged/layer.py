@@ -41,7 +41,8 @@ from ropewalk.attention.rotation.rotate import (
     rotation_at,
     to_compute_dtype,
 )
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import InvalidValue
+from ropewalk.extension.static import why_not_in_pages
 from ropewalk.methods.frequencies import Table
 from ropewalk.methods.positions import Sequential
 from ropewalk.methods.reach import Span
@@ -63,11 +64,8 @@ class PagedLayer:
         self.terms, self.spans = terms, terms.extension.spans.spans()
         self.turns = terms.extension.turns(terms.facts)
         self.first_table = terms.extension.theta.table(terms.facts, 1)
-        if self.first_table.log_decay.any():
-            sentence = (
-                f"keys of {terms.extension.theta.name} decay with the position, and cannot be kept in an engine's pages"
-            )
-            raise DoesNotFit.because("frequencies", sentence)
+        if reason := why_not_in_pages(terms.extension, terms.facts):
+            raise reason
         self.has_stages = len(terms.extension.theta.stages(terms.facts, 4 * terms.facts.trained_len)) > 1
         self.stored, self.lane_of = self._lanes()
         self._tables = {1: self.first_table}

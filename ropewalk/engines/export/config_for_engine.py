@@ -15,9 +15,10 @@ from ropewalk.engines.check.reading import EXPORTED, Stretch, stretch_in
 from ropewalk.engines.rules.statement import StatedModel, yarn_temperature
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config
+from ropewalk.extension.static import static_table
+from ropewalk.hf.checkpoint.config_schedule import standard_config, why_not_expressible
 from ropewalk.hf.checkpoint.sidecar import whole_state
-from ropewalk.hf.runtime.layer import ExtendedLayer, static_table, type_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Window
 
@@ -62,13 +63,14 @@ def _rows_times(weight: Tensor, by: Tensor) -> Tensor:
     return (weight * by.to(weight.device).view(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
 
 
-def require_foldable(layers: Sequence[ExtendedLayer]) -> None:
-    """Refuse a model whose queries come from no known module."""
+def why_not_foldable(layers: Sequence[ExtendedLayer]) -> DoesNotFit | None:
+    """Why a temperature cannot go into the weights: queries come from no known module. None where it can."""
     for layer in _extended_layers(layers):
         maker = layer.probed.module
         if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
             rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
-            raise DoesNotFit("model", rule, type(maker).__name__)
+            return DoesNotFit("model", rule, type(maker).__name__)
+    return None
 
 
 def _extended_layers(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
@@ -87,11 +89,18 @@ def _adds_one(norm: Any) -> bool:
 
 def state_extension(
     host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None
-) -> StatedModel:
-    """The extension in a copy of the model's config, or a refusal with the reason."""
-    static, window = _without_window(extension)
+) -> StatedModel | DoesNotFit:
+    """The extension in a copy of the model's config, or the reason why no config says it."""
+    window = extension.reach.window if isinstance(extension.reach, Window) else None
+    static = extension if window is None else replace(extension, reach=None)
     config = standard_config(host.config, static, layers, target_len)
+    if isinstance(config, DoesNotFit):
+        return config
     config.architectures, config.dtype = [type(host).__name__], host.dtype
+    # A temperature of whole logits and one of the rotation cannot be told apart.
+    reason = why_not_expressible(static, layers)
+    if reason is not None and any(spec.of_rotation for spec in static.scales):
+        return reason
     turning = [layer for layer in layers if layer.probed.rotating and not layer.left_alone]
     first = turning[0]
     model = StatedModel(
@@ -100,7 +109,7 @@ def state_extension(
         static_table(static, first.facts),
         config.get_text_config().max_position_embeddings,
         bool(first.probed.interleaved),
-        _reaches_all(static, layers),
+        reaches_all=reason is None,
     )
     for parameters in model.parameters:
         if parameters["rope_type"] == "yarn":  # some engines multiply their own temperature by this
@@ -119,13 +128,6 @@ def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -
     setattr(text, EXPORTED, asdict(Stretch(trained_len=trained, target_len=length, methods=methods)))
 
 
-def _without_window(extension: Extension) -> tuple[Extension, int | None]:
-    """The extension without a plain window, and the window's size."""
-    if not isinstance(extension.reach, Window):
-        return extension, None
-    return replace(extension, reach=None), extension.reach.window
-
-
 def _kinds(config: Any, turning: Sequence[ExtendedLayer]) -> tuple[str, ...]:
     """The types of the extended layers, where the config has rotary parameters per type."""
     text = config.get_text_config()
@@ -134,28 +136,18 @@ def _kinds(config: Any, turning: Sequence[ExtendedLayer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(type_of(layer, text.layer_types) for layer in turning))
 
 
-def _reaches_all(extension: Extension, layers: Sequence[ExtendedLayer]) -> bool:
-    """Whether cos and sin carry every temperature. One of whole logits and one of the rotation cannot be told apart."""
-    try:
-        require_expressible(extension, layers)
-    except DoesNotFit:
-        if any(spec.of_rotation for spec in extension.scales):
-            raise
-        return False
-    return True
-
-
-def _state_window(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel:
-    """A window in all layers, in the model's config, or in Mistral's for a Llama."""
+def _state_window(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel | DoesNotFit:
+    """A window in all layers, in the model's config, or in Mistral's for a Llama; or the reason why neither has one."""
     if model.kinds or any(layer.probed.limit is not None for layer in layers):
-        sentence = "window cannot be exported where some layers have a window already"
-        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
+        return _no_window("where some layers have a window already")
     if model.text.model_type == "llama":
-        model.config = _to_mistral(model.config)
+        if model.config.attention_bias or model.config.mlp_bias:
+            return _no_window("for a Llama whose projections have biases")
+        values = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+        model.config = MistralConfig.from_dict({**model.config.to_dict(), **values})  # Llama's attention with a window
     text = model.text
     if not hasattr(text, "sliding_window"):
-        sentence = "window cannot be exported: the model's config has no sliding_window"
-        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
+        return _no_window(": the model's config has no sliding_window")
     text.sliding_window, model.window = window, window
     if getattr(text, "layer_types", None):
         text.layer_types = ["sliding_attention"] * len(layers)
@@ -164,10 +156,6 @@ def _state_window(model: StatedModel, window: int, layers: Sequence[ExtendedLaye
     return model
 
 
-def _to_mistral(config: Any) -> Any:
-    """A Llama config as Mistral's, whose attention is Llama's with a window."""
-    if config.attention_bias or config.mlp_bias:
-        sentence = "window cannot be exported for a Llama whose projections have biases"
-        raise DoesNotFit.because("reach", sentence, remedy="leave window out")
-    values = {**config.to_dict(), "model_type": "mistral", "architectures": ["MistralForCausalLM"]}
-    return MistralConfig.from_dict(values)
+def _no_window(why: str) -> DoesNotFit:
+    sentence = f"window cannot be exported {why}".replace(" :", ":")
+    return DoesNotFit.because("reach", sentence, remedy="leave window out")

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from ropewalk.engines.export.config_for_engine import fold_into_weights, require_foldable, state_extension
+from ropewalk.engines.export.config_for_engine import fold_into_weights, state_extension, why_not_foldable
 from ropewalk.engines.export.engines import ENGINES, TRAINERS
 from ropewalk.engines.export.plugin import Plans, is_dynamic, line_of, plans_for, write_plans
 from ropewalk.engines.llama_cpp.export import TENSOR
@@ -38,7 +38,7 @@ from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
-from ropewalk.hf.probe.quantised import format_of, loadable_config, require_plain, require_savable
+from ropewalk.hf.probe.quantised import format_of, loadable_config, require_plain, require_savable, why_not_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.methods.facts import Facts
@@ -99,27 +99,41 @@ def export(
     place = None if directory is None else Path(directory)
     if place:
         require_own_files(*sources_of(host, tokenizer))
-    plans = _plans(host, handle, target, target_len, plugin)
-    if plans and place:
-        return _export_for_plugin(host, plans, place, tokenizer)
-    return _export_config(host, handle, place, target, target_len, tokenizer)
+    plan = plan_export(handle, target, target_len, plugin)
+    if isinstance(plan, DoesNotFit):
+        raise plan
+    if isinstance(plan, EngineConfig):
+        return _export_config(host, handle, place, target, plan, tokenizer)
+    return _export_for_plugin(host, plan, Path(str(directory)), tokenizer)
 
 
-def predict(handle: Handle, target: str, target_len: int | None) -> tuple[str, StatedModel | None]:
-    """The kind that `export` would return, and the config for the engine, which a plugin needs none of.
+class EngineConfig(NamedTuple):
+    """The config for an engine, and how the engine computes the extension from it."""
 
-    What `export` would refuse is refused, and nothing is written.
-    """
+    kind: str
+    extension: Extension  # static
+    stated: StatedModel
+    reading: EngineReading
+
+
+def plan_export(
+    handle: Handle, target: str, target_len: int | None, plugin: bool | None = None
+) -> EngineConfig | Plans | DoesNotFit:
+    """What `export` would write: a config, or plans for the engine's plugin; or the reason why neither is possible."""
     require_engine(target)
-    if _plans(handle.model, handle, target, target_len, None):
-        return "plugin", None
-    extension = freeze(handle.extension, handle.facts, target_len)
-    config, reading = _read(handle.model, extension, handle.layers, target, target_len)
-    return _kind(handle, extension, reading), config
-
-
-def _kind(handle: Handle, extension: Extension, reading: EngineReading) -> str:
-    return "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
+    host, extension = handle.model, handle.extension
+    if target != PLUGGED and plugin:
+        return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
+    if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension.theta))):
+        return plans_for(host, handle, target_len)
+    static = freeze(extension, handle.facts, target_len)
+    if isinstance(static, DoesNotFit):
+        return static
+    config = config_for(host, static, handle.layers, target, target_len)
+    if isinstance(config, DoesNotFit):
+        by_plugin = target == PLUGGED and plugin is not False and config.field != "target_len"
+        return plans_for(host, handle, target_len) if by_plugin else config
+    return config if static == extension else config._replace(kind="frozen")
 
 
 def _export_config(
@@ -127,14 +141,12 @@ def _export_config(
     handle: Handle,
     directory: Path | None,
     target: str,
-    target_len: int | None,
+    plan: EngineConfig,
     tokenizer: Any | None,
 ) -> Exported:
     """Write the model with a config that the engine reads, or only name the settings of a trainer."""
-    extension = freeze(handle.extension, handle.facts, target_len)
-    config, reading = _read(host, extension, handle.layers, target, target_len)
-    kind = _kind(handle, extension, reading)
-    notes = _notes(kind, extension, config, reading, host)
+    kind, extension, config, reading = plan
+    notes = _notes(plan, host)
     if directory is None:
         name = host.name_or_path or "MODEL"
         return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
@@ -160,23 +172,6 @@ def _folder_text(directory: Path, target: str) -> str:
     return str(directory) if target in TRAINERS else shlex.quote(str(directory))
 
 
-def _plans(host: PreTrainedModel, handle: Handle, target: str, target_len: int | None, plugin: bool | None) -> Plans:
-    """The plans for the engine's plugin, where it is to compute the extension; empty where the config carries it."""
-    if target != PLUGGED:
-        if plugin:
-            raise DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
-        return {}
-    if plugin is None and not is_dynamic(handle.extension.theta):
-        try:
-            _read(host, handle.extension, handle.layers, target, target_len)
-            return {}
-        except DoesNotFit as reason:
-            if reason.field == "target_len":
-                raise
-            plugin = True
-    return {} if plugin is False else plans_for(host, handle, target_len)
-
-
 def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
     """Write the model for the engine's plugin."""
     with make_folder(directory, FAILURES) as place:
@@ -197,19 +192,19 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
     return Exported("plugin", directory, command, (*notes, *papers))
 
 
-def require_exportable(
+def why_not_exportable(
     host: PreTrainedModel,
     extension: Extension,
     layers: Sequence[ExtendedLayer],
-    facts: Facts,
     target: str,
     target_len: int,
-) -> None:
-    """Refuse what an engine cannot load; nothing is written, and the model need not be extended."""
+) -> DoesNotFit | None:
+    """Why an engine cannot load an extension; None where it can. The model need not be extended."""
     require_engine(target)
     if is_dynamic(extension.theta):
-        raise DoesNotFit("frequencies", "static, since an engine would freeze them", extension.theta.name)
-    _read(host, extension, layers, target, target_len)
+        return DoesNotFit("frequencies", "static, since an engine would freeze them", extension.theta.name)
+    config = config_for(host, extension, layers, target, target_len)
+    return config if isinstance(config, DoesNotFit) else None
 
 
 def require_engine(target: str) -> None:
@@ -227,15 +222,14 @@ def require_directory(directory: str | Path | None, target: str, field: str = "d
         raise InvalidValue.because(field, f"the settings of {target} need no folder, so {field} must be left out")
 
 
-def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
+def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension | DoesNotFit:
     """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
     core, wrappers = unwrap(extension.theta)
     if not isinstance(core, Dynamic):
         return extension
     if target_len is None:
-        raise DoesNotFit.because(
-            "target_len", f"{extension.theta.name} must be made static", remedy="pass target_len (--to)"
-        )
+        sentence = f"{extension.theta.name} must be made static"
+        return DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
     factor: Any = {"factor": target_len / facts.trained_len}
     scales = [
         replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
@@ -243,26 +237,33 @@ def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extens
     return replace(extension, frequencies=wrap(replace(core.inner, **factor), wrappers), scales=tuple(scales))
 
 
-def _read(
+def config_for(
     host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target: str, target_len: int | None
-) -> tuple[StatedModel, EngineReading]:
-    """The config for the engine, and how the engine computes the same from it; or a refusal."""
-    try:
-        config = state_extension(host, extension, layers, target_len)
-    except DoesNotFit as reason:
-        if target in TRAINERS and reason.field != "target_len":
-            raise DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT) from reason
-        if reason.field not in ("reach", "biases", "scales"):
-            raise
-        remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
-        if target == PLUGGED:
-            remedy = f"{target} alone cannot run it; leave out --no-plugin (plugin=False), or use yarn"
-        raise DoesNotFit.because(reason.field, str(reason), remedy=remedy) from reason
-    reading = TARGETS[target].read(config)
+) -> EngineConfig | DoesNotFit:
+    """The config from which the engine computes a static extension, or the reason why there is none."""
+    stated = state_extension(host, extension, layers, target_len)
+    if isinstance(stated, DoesNotFit):
+        return _with_remedy(stated, target)
+    reading = TARGETS[target].read(stated)
+    if isinstance(reading, DoesNotFit):
+        return reading
     if reading.folded != 1:
-        require_foldable(layers)
-        require_plain(host, "folding a temperature into the queries")
-    return config, reading
+        reason = why_not_foldable(layers) or why_not_plain(host, "folding a temperature into the queries")
+        if reason is not None:
+            return reason
+    return EngineConfig("lowered" if reading.lowered else "native", extension, stated, reading)
+
+
+def _with_remedy(reason: DoesNotFit, target: str) -> DoesNotFit:
+    """The reason with what to do instead."""
+    if target in TRAINERS and reason.field != "target_len":
+        return DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT)
+    if reason.field not in ("reach", "biases", "scales"):
+        return reason
+    remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
+    if target == PLUGGED:
+        remedy = f"{target} alone cannot run it; leave out --no-plugin (plugin=False), or use yarn"
+    return DoesNotFit.because(reason.field, str(reason), remedy=remedy)
 
 
 def _weights(
@@ -305,9 +306,8 @@ def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:
     config.config.save_pretrained(place)
 
 
-def _notes(
-    kind: str, extension: Extension, config: StatedModel, reading: EngineReading, host: PreTrainedModel
-) -> list[str]:
+def _notes(plan: EngineConfig, host: PreTrainedModel) -> list[str]:
+    kind, extension, config, reading = plan
     notes = []
     if kind == "frozen":
         static = f"made static for {config.length:,} tokens, as {line_of(extension)}"

@@ -22,15 +22,15 @@ FILE = "model.gguf"
 EXACT = " -fa off -ctk f32 -ctv f32"  # for a float32 model: the float16 cache is off by 2e-2 to 6e-2
 
 
-def read(stated: StatedModel) -> EngineReading:
+def read(stated: StatedModel) -> EngineReading | DoesNotFit:
     """By name where that computes it, else by divisors among the weights and a temperature in the queries."""
     if stated.window is not None:
-        raise DoesNotFit.because("reach", "llama.cpp's converter writes no window but the model's own")
+        return DoesNotFit.because("reach", "llama.cpp's converter writes no window but the model's own")
     if stated.latent and stated.type != "default":
-        raise DoesNotFit("schedule", "another base where keys are latent", stated.type)
+        return DoesNotFit("schedule", "another base where keys are latent", stated.type)
     if stated.text.model_type in DROPS:
         rule = "of a model whose base and schedule llama.cpp's converter writes down"
-        raise DoesNotFit("schedule", rule, f"{stated.type} of {stated.text.model_type}")
+        return DoesNotFit("schedule", rule, f"{stated.type} of {stated.text.model_type}")
     temperature, unrun = _temperature(stated), stated.text.model_type not in RUN
     if temperature is not None and math.isclose(stated.temperature, temperature, rel_tol=1e-6):
         return EngineReading(lowered=False, unrun=unrun)
@@ -39,10 +39,10 @@ def read(stated: StatedModel) -> EngineReading:
         return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_FREQS)
     if stated.type == "yarn" and not stated.reaches_all:
         sentence = "llama.cpp gives YaRN's temperature to what rotates, and this one multiplies whole logits"
-        raise DoesNotFit.because("temperature", sentence, remedy="say over=rotating, or use pi, ntk or abf")
+        return DoesNotFit.because("temperature", sentence, remedy="say over=rotating, or use pi, ntk or abf")
     if temperature is None:
         rule = "linear, another base, or yarn with betas 32 and 1, truncated, "
-        raise DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
+        return DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
     return EngineReading(lowered=False, folded=fold(stated, temperature), unrun=unrun)
 
 

@@ -84,7 +84,7 @@ class EngineReading(NamedTuple):
 class EngineRules(NamedTuple):
     """The rules of one engine, or of one trainer."""
 
-    read: Callable[[StatedModel], EngineReading]  # rewrites the config
+    read: Callable[[StatedModel], EngineReading | DoesNotFit]  # rewrites the config, or says why it cannot
     command: Callable[[str, StatedModel], str]  # the command that starts it with a folder, or a trainer's settings
     folder: bool = True  # whether a folder is written; some settings carry the schedule alone
 
@@ -148,37 +148,38 @@ def yarn_mscale(parameters: dict[str, Any], all_dim: float) -> float:
     return yarn_temperature(factor, 1.0 if mscale is None else mscale) / yarn_temperature(factor, all_dim)
 
 
-def require_latent(stated: StatedModel) -> None:
+def state_latent(stated: StatedModel) -> EngineReading | DoesNotFit:
     """vLLM and SGLang read every schedule of latent attention as DeepSeek's YaRN, whose temperature is mscale's."""
-    parameters, rule = stated.parameters[0], "YaRN with the temperature of its mscale, or another base, where keys are "
+    parameters = stated.parameters[0]
     if stated.type == "default":
-        return
+        return EngineReading(lowered=False)
     if stated.type != "yarn" or not parameters.get("truncate", True):
-        raise DoesNotFit("schedule", f"{rule}latent", stated.type)
+        rule = "YaRN with the temperature of its mscale, or another base, where keys are latent"
+        return DoesNotFit("schedule", rule, stated.type)
     read = yarn_mscale(parameters, parameters.get("mscale_all_dim") or 0.0)
     if not math.isclose(read, stated.temperature, rel_tol=1e-6):
-        raise DoesNotFit(
-            "temperature", f"{read:.4f}, which an engine computes where keys are latent", stated.temperature
-        )
+        rule = f"{read:.4f}, which an engine computes where keys are latent"
+        return DoesNotFit("temperature", rule, stated.temperature)
     for name in ("attention_factor", "attn_factor"):  # 1 there makes vLLM ignore mscale_all_dim
         parameters.pop(name, None)
+    return EngineReading(lowered=False)
 
 
-def read_as_deepseek_and_phi(stated: StatedModel) -> EngineReading:
+def read_as_deepseek_and_phi(stated: StatedModel) -> EngineReading | DoesNotFit:
     """What vLLM and SGLang share: latent keys by DeepSeek's rule, longrope by Phi's, all else by name."""
     if stated.latent:
-        require_latent(stated)
-        return EngineReading(lowered=False)
+        return state_latent(stated)
     folded = place_temperature(stated)
-    if is_lowered(stated):
-        require_halves(stated)
+    if is_lowered(stated) and (reason := why_no_longrope(stated)):
+        return reason
     state_mscale(stated)
     return EngineReading(is_lowered(stated), folded)
 
 
-def require_halves(stated: StatedModel) -> None:
-    """Refuse what the longrope module of vLLM and SGLang does not compute."""
+def why_no_longrope(stated: StatedModel) -> DoesNotFit | None:
+    """Why the longrope module of vLLM and SGLang does not compute a model; None where it does."""
     if stated.interleaved:
-        raise DoesNotFit("schedule", "one with a type of its own where pairs are neighbours", LONGROPE)
+        return DoesNotFit("schedule", "one with a type of its own where pairs are neighbours", LONGROPE)
     if any("mrope_section" in parameters for parameters in stated.parameters):
-        raise DoesNotFit("schedule", "one with a type of its own where positions have several axes", LONGROPE)
+        return DoesNotFit("schedule", "one with a type of its own where positions have several axes", LONGROPE)
+    return None

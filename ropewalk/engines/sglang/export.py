@@ -12,12 +12,14 @@ from ropewalk.engines.sglang.check import BASE_ALONE
 from ropewalk.errors import DoesNotFit
 
 
-def read(stated: StatedModel) -> EngineReading:
+def read(stated: StatedModel) -> EngineReading | DoesNotFit:
     """By name or pair by pair, where the architecture reads more than a base."""
     kind = stated.text.model_type
     if kind in BASE_ALONE and stated.type != "default":
-        raise DoesNotFit("schedule", f"another base, which is all that SGLang reads of {kind}", stated.type)
+        return DoesNotFit("schedule", f"another base, which is all that SGLang reads of {kind}", stated.type)
     reading = read_as_deepseek_and_phi(stated)
+    if isinstance(reading, DoesNotFit):
+        return reading
     for part in stated.parameters:
         if QUERY_SCALE in part:  # beside the rope parameters it looks for the length of this scale
             stated.text.original_max_position_embeddings = part["original_max_position_embeddings"]

@@ -18,17 +18,17 @@ KEYS = ("rope_parameters", "max_position_embeddings", "original_max_position_emb
 FOLDER = "write a folder with --target transformers, and set base_model to it"
 
 
-def read(stated: StatedModel) -> EngineReading:
+def read(stated: StatedModel) -> EngineReading | DoesNotFit:
     """Everything that a config says, where nothing else has to change."""
     reading = plain.read(stated)
     if stated.window is not None:
-        raise DoesNotFit.because("reach", "axolotl's settings carry a schedule, and no window", remedy=FOLDER)
+        return DoesNotFit.because("reach", "axolotl's settings carry a schedule, and no window", remedy=FOLDER)
     if stated.config is not stated.text:
         sentence = "axolotl sets the top of a config only, and this model's schedule is in a part of it"
-        raise DoesNotFit.because("config", sentence, remedy=FOLDER)
+        return DoesNotFit.because("config", sentence, remedy=FOLDER)
     if reading.folded != 1:
         sentence = "the temperature would have to be folded into weights, which axolotl's settings cannot do"
-        raise DoesNotFit.because("temperature", sentence, remedy=FOLDER)
+        return DoesNotFit.because("temperature", sentence, remedy=FOLDER)
     return reading
 
 

@@ -11,16 +11,19 @@ from ropewalk.engines.rules.statement import (
     lower,
     read_as_deepseek_and_phi,
 )
+from ropewalk.errors import DoesNotFit
 
 SERVE = "vllm serve {place} --max-model-len {length}"  # with Ropewalk's plugin too
 
 
-def read(stated: StatedModel) -> EngineReading:
+def read(stated: StatedModel) -> EngineReading | DoesNotFit:
     """Use vLLM's schedule name if its table is long enough, else divisors per pair."""
     multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
     reading = read_as_deepseek_and_phi(stated)
+    if isinstance(reading, DoesNotFit):
+        return reading
     _state_query_scale(stated)
     if stated.type == "linear" and multiplies:
         stated.text.max_position_embeddings = math.ceil(stated.length / stated.parameters[0]["factor"])

@@ -177,17 +177,18 @@ def _own_table(layer: ProbedLayer) -> tuple[float, ...]:
 IN_PARAMETERS, IN_CONFIG = "llama_4_scaling_beta", "attn_temperature_tuning"
 
 
-def require_scaled_once(
+def why_scaled_twice(
     config: Any, layers: Sequence[ProbedLayer], extension: Extension, facts: Sequence[Facts]
-) -> None:
-    """Refuse Llama 4's temperature in a layer that computes it already: it would count twice."""
+) -> DoesNotFit | None:
+    """Why Llama 4's temperature would count twice: a layer computes it already. None where none does."""
     for depth, (layer, known) in enumerate(zip(layers, facts, strict=True)):
         scales = extension.at_layer(depth, known).scales
         if not any(isinstance(spec, Llama4Temperature) for spec in scales):
             continue
         if setting := own_query_scale(config, layer):
             sentence = f"the model has llama4_temperature of its own ({setting} in its config), which would count twice"
-            raise DoesNotFit.because("scales", sentence, remedy="leave llama4_temperature out")
+            return DoesNotFit.because("scales", sentence, remedy="leave llama4_temperature out")
+    return None
 
 
 def own_query_scale(config: Any, layer: ProbedLayer) -> str:

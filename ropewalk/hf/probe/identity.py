@@ -31,10 +31,10 @@ REACHES = re.compile("window|chunk|block|top_?k|budget|keep")  # config names of
 LONGEST_TEST = 4096
 
 
-def require_identity(
+def why_not_identical(
     host: PreTrainedModel, most: int, enter: Callable[[], AbstractContextManager[Any]], *, half: float = HALF_RTOL
-) -> None:
-    """Refuse a model whose logits change inside `enter()`, on a text of at most `most` tokens.
+) -> DoesNotFit | None:
+    """How the logits of a model change inside `enter()`, on a text of at most `most` tokens; None where they do not.
 
     `half` is the largest error in half precision.
     """
@@ -43,13 +43,14 @@ def require_identity(
     with quiet(host), torch.no_grad():
         expected = _answer(host, ids)
         if not expected.isfinite().all():
-            raise DoesNotFit.because("model", f"the model's logits are not finite: {why_not_finite(host)}")
+            return DoesNotFit.because("model", f"the model's logits are not finite: {why_not_finite(host)}")
         with enter():
             got = _answer(host, ids)
     error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
-    if not error <= allowed_error(host, vocabulary.dtype, half):
-        sentence = f"an empty extension changes the logits of {type(host).__name__} by {error:.1e} of their size"
-        raise DoesNotFit.because("model", sentence)
+    if error <= allowed_error(host, vocabulary.dtype, half):
+        return None
+    sentence = f"an empty extension changes the logits of {type(host).__name__} by {error:.1e} of their size"
+    return DoesNotFit.because("model", sentence)
 
 
 def _answer(host: PreTrainedModel, ids: Tensor) -> Tensor:

@@ -60,10 +60,16 @@ def is_quantised(value: Tensor) -> bool:
 
 def require_plain(host: PreTrainedModel, task: str, remedy: str = FIRST) -> None:
     """Refuse quantised weights for what computes new values of weights."""
+    if reason := why_not_plain(host, task, remedy):
+        raise reason
+
+
+def why_not_plain(host: PreTrainedModel, task: str, remedy: str = FIRST) -> DoesNotFit | None:
+    """Why a task cannot compute new values of weights: they are quantised. None where they are plain."""
     if kind := format_of(host):
-        raise DoesNotFit.because(
-            "model", f"{task} computes with weights, and these are quantised ({kind})", remedy=remedy
-        )
+        sentence = f"{task} computes with weights, and these are quantised ({kind})"
+        return DoesNotFit.because("model", sentence, remedy=remedy)
+    return None
 
 
 def require_savable(host: PreTrainedModel) -> None:

@@ -15,8 +15,9 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import holds, read_record
 from ropewalk.folders import make_folder
-from ropewalk.hf.attach.extend import config_with_extension, extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
+from ropewalk.hf.attach.saving import config_with_extension
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import ADAPTER, KEPT, KIND, SIDECAR, close, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_adapter, fetch_model, loadable, loader_of, runs_own_code
@@ -114,15 +115,16 @@ def save(
     require_own_files(*sources_of(host, tokenizer))
     with make_folder(Path(directory), FAILURES) as place:
         save_weights(host, place)
-        try:
-            config_with_extension(handle, target_len or handle.target_len).save_pretrained(place)
+        config = config_with_extension(handle, target_len or handle.target_len)
+        if not isinstance(config, DoesNotFit):
+            config.save_pretrained(place)
             how = f"transformers.{loader_of(host.config, type(host).__name__).__name__}.from_pretrained"
-        except DoesNotFit as reason:
-            if reason.field == "target_len":  # only the caller can state a length
-                raise
+        elif config.field == "target_len":  # only the caller can state a length
+            raise config
+        else:
             handle.keep(place, target_len=target_len)
             close(place)
-            how = f"ropewalk.load: {reason}"
+            how = f"ropewalk.load: {config}"
         reached = min(handle.facts.trained_len * handle.extension.theta.stretch, LAST_TESTED)
         require_same(host, place, target_len or int(reached))
         save_tokenizer(tokenizer, place)

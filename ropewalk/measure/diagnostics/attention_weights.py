@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ropewalk.equation import reference_logits
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
+from ropewalk.hf.attach.attention import CapturedLayer, capture_layers
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.attach.modes import CapturedLayer, capture_layers
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.probe import device_of
 from ropewalk.measure.diagnostics.pass_states import (

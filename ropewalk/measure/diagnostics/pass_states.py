@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
+from ropewalk.hf.attach.attention import CapturedLayer, capture_biases, capture_layers
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.attach.modes import CapturedLayer, capture_biases, capture_layers
 from ropewalk.hf.probe.probe import device_of, quiet
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import RoPE

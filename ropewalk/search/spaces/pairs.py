@@ -23,7 +23,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.runtime.layer import constant_scale, static_table
+from ropewalk.extension.static import constant_scale, static_table
 from ropewalk.methods.frequencies import LongRoPE
 from ropewalk.methods.frequencies.signature import trained_theta
 from ropewalk.search.goal import Goal

@@ -31,9 +31,9 @@ from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.hf.attach.extend import plan_extension
+from ropewalk.hf.attach.attention import attending_configs
+from ropewalk.hf.attach.extend import Modes, plan_extension
 from ropewalk.hf.attach.handle import ATTENTION, handle_of
-from ropewalk.hf.attach.modes import Modes, attending_configs
 from ropewalk.hf.probe.capture import OWN_MASK
 from ropewalk.hf.probe.probe import attention_named, device_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
