@@ -14,7 +14,7 @@ from sweep.families import CAUSAL, FAMILIES
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.hf.probe.facts import LAYOUTS, SCHEDULE, parts_of
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.host import quiet
 from ropewalk.methods.spec import value_text
 
 FACTOR, TEXT = 4.0, 36  # text: within every window, so that lifting one changes no mask

@@ -22,7 +22,7 @@ from ropewalk.extension.parsing import parse_for
 from ropewalk.hf.attach.attention import apply_attention
 from ropewalk.hf.attach.extend import attach_layers, extended
 from ropewalk.hf.attach.handle import ATTENTION
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.host import quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.inspect import Inspection, inspect
 

@@ -38,7 +38,7 @@ from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
-from ropewalk.hf.probe.quantised import format_of, loadable_config, require_plain, require_savable, why_not_plain
+from ropewalk.hf.probe.host import format_of, loadable_config, require_plain, require_savable, why_not_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.methods.facts import Facts

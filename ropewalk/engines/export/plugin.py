@@ -33,8 +33,7 @@ from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config, fetch_model, runs_
 from ropewalk.hf.checkpoint.sidecar import is_same, whole_state
 from ropewalk.hf.probe.capture import OWN_MASK
 from ropewalk.hf.probe.facts import SCHEDULE, TwoTables
-from ropewalk.hf.probe.probe import quiet
-from ropewalk.hf.probe.quantised import loadable_config, require_savable
+from ropewalk.hf.probe.host import loadable_config, quiet, require_savable
 from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.hf.use.save import save_weights
 from ropewalk.methods.facts import MODEL

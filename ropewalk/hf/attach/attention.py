@@ -17,9 +17,8 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import ATTENTION, Handle, handle_of
 from ropewalk.hf.attach.tables import chooser_edit, write
-from ropewalk.hf.probe.capture import SUPPORTED, called_base
-from ropewalk.hf.probe.masks import last_seen
-from ropewalk.hf.probe.probe import attention_named, device_of, quiet
+from ropewalk.hf.probe.capture import SUPPORTED, last_seen
+from ropewalk.hf.probe.host import attention_named, called_base, device_of, quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.caches import Owner
 from ropewalk.hf.runtime.forward_pass import with_last_seen

@@ -26,7 +26,6 @@ from ropewalk.hf.attach.handle import (
 )
 from ropewalk.hf.attach.saving import replace_methods, store_with_adapters
 from ropewalk.hf.attach.tables import TableEdit, apply_tables, edit_for, identity_edit, why_not_followed, write
-from ropewalk.hf.probe.capture import CHANGES, alone_with, called_base
 from ropewalk.hf.probe.facts import (
     corrected_len,
     facts_of,
@@ -36,8 +35,8 @@ from ropewalk.hf.probe.facts import (
     why_scaled_twice,
     with_plain_scalings,
 )
-from ropewalk.hf.probe.identity import HALF_CHOOSING, HALF_RTOL, why_not_identical
-from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.host import CHANGES, alone_with, called_base
+from ropewalk.hf.probe.probe import HALF_CHOOSING, HALF_RTOL, probe, why_not_identical
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.layer import ExtendedLayer, attach_layer, modules_of
 from ropewalk.methods.facts import Facts

@@ -17,9 +17,8 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.slots import SLOTS
 from ropewalk.hf.attach.tables import chooser_edit
 from ropewalk.hf.checkpoint import sidecar
-from ropewalk.hf.probe.cache_contents import cache_growth
-from ropewalk.hf.probe.capture import CHANGES, Forwards
-from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.host import CHANGES, Forwards
+from ropewalk.hf.probe.probed_layer import ProbedLayer, cache_growth
 from ropewalk.hf.runtime.caches import NeverCopied
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.methods.facts import Facts

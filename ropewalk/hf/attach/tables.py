@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.static import constant_scale, why_not_constant, why_not_static
-from ropewalk.hf.probe.capture import called_base
+from ropewalk.hf.probe.host import called_base
 from ropewalk.hf.probe.inline_rotation import sinusoid
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer

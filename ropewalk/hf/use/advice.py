@@ -16,8 +16,8 @@ from ropewalk.extension.parsing import PRESETS, parse_for
 from ropewalk.extension.presets.needs import Needs, needs
 from ropewalk.hf.attach.extend import Modes, attach_layers, why_not_fitting
 from ropewalk.hf.attach.handle import idle_slots
+from ropewalk.hf.probe.host import require_plain
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.probe.quantised import require_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.convert import apply_surgery, missing_biases
 from ropewalk.methods.facts import Facts

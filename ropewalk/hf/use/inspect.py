@@ -33,10 +33,9 @@ from ropewalk.hf.attach.handle import (
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, merge_options, require_plausible
-from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.facts import correct, facts_of, own_schedule_of
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.probed_layer import ProbedLayer, cache_growth
 from ropewalk.hf.use.advice import Advice, advise, kept_bytes, numbers_held
 from ropewalk.hf.use.save import load
 from ropewalk.hf.use.stand_in import stand_in

@@ -24,9 +24,8 @@ from ropewalk.hf.checkpoint.fetch import TRUST, fetch_adapter, fetch_model, load
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import first_difference
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_plausible
-from ropewalk.hf.probe.identity import allowed_error
-from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.probe.quantised import format_of, require_savable
+from ropewalk.hf.probe.host import device_of, format_of, quiet, require_savable
+from ropewalk.hf.probe.probe import allowed_error
 from ropewalk.hf.runtime.layer import PREFIX
 
 # Adapters of peft on an extended model: saved with the sidecar beside them, and loaded onto their base model.

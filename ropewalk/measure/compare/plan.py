@@ -22,8 +22,8 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.attach.handle import host_of
+from ropewalk.hf.probe.host import device_of
 from ropewalk.hf.probe.max_length import require_held
-from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.measure.metrics.losses import token_losses

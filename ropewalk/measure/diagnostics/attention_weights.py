@@ -16,7 +16,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.attention import CapturedLayer, capture_layers
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.hf.probe.probe import device_of
+from ropewalk.hf.probe.host import device_of
 from ropewalk.measure.diagnostics.pass_states import (
     SAMPLED_ROWS,
     Curves,

@@ -15,7 +15,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.attention import CapturedLayer, capture_biases, capture_layers
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.host import device_of, quiet
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import RoPE
 from ropewalk.methods.reach import Reach

@@ -35,7 +35,7 @@ from ropewalk.hf.attach.attention import attending_configs
 from ropewalk.hf.attach.extend import Modes, plan_extension
 from ropewalk.hf.attach.handle import ATTENTION, handle_of
 from ropewalk.hf.probe.capture import OWN_MASK
-from ropewalk.hf.probe.probe import attention_named, device_of
+from ropewalk.hf.probe.host import attention_named, device_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.hooks import identity_rotation
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, prepare_for_rotation
