@@ -86,9 +86,10 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
+        globals()[name] = getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ import torch
 
 from ropewalk import Extension, Facts, parse
 from ropewalk.extension import presets
-from ropewalk.extension.presets.needs import needs
+from ropewalk.extension.presets import needs
 from ropewalk.extension.slots import SLOTS
 from ropewalk.methods.docstrings import page_of
 from ropewalk.methods.reach import effective_distances

@@ -12,9 +12,8 @@ import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.extension import extension_json
 from ropewalk.extension.notation import INSTEAD
-from ropewalk.extension.slots import PER_LAYER, SLOTS, Slot
+from ropewalk.extension.slots import PER_LAYER, SLOTS, Slot, read_layers, read_object, read_slot
 from ropewalk.methods.biases import Bias
 from ropewalk.methods.decoding import Decoding
 from ropewalk.methods.docstrings import page_of
@@ -207,9 +206,9 @@ class Extension:
     @classmethod
     def from_json(cls, values: str | Mapping[str, Any]) -> Extension:
         """The inverse of `to_json`, from a dict or a JSON text. Unknown keys are errors."""
-        read = extension_json.load(values)
-        filled = {name: extension_json.content(name, value) for name, value in read.items() if name in SLOTS}
-        layers = [(key, cls.from_json(content)) for key, content in extension_json.layers(read.get("layers", {}))]
+        read = read_object(values)
+        filled = {name: read_slot(name, value) for name, value in read.items() if name in SLOTS}
+        layers = [(key, cls.from_json(content)) for key, content in read_layers(read.get("layers", {}))]
         return cls(**filled, layers=tuple(layers), instead=read.get(INSTEAD, False))
 
     def describe(self) -> str:

@@ -16,7 +16,7 @@ from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import presets
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import INSTEAD, Term, read, unknown_name
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.extension.slots import SLOTS, method
 from ropewalk.files import read_text
 from ropewalk.methods.facts import Facts

@@ -6,7 +6,7 @@ import torch
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line
-from ropewalk.extension.presets.needs import Needs, needs
+from ropewalk.extension.presets import Needs, needs
 from ropewalk.measure.diagnostics.pass_states import PairAngles
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import NTK, RoPE

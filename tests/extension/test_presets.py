@@ -11,7 +11,7 @@ from ropewalk import Extension, Facts, InvalidValue, parse
 from ropewalk.equation import reference_weights
 from ropewalk.extension import presets
 from ropewalk.extension.parsing import PRESETS
-from ropewalk.extension.presets.needs import needs
+from ropewalk.extension.presets import needs
 from ropewalk.extension.presets.training import hwfa_window
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.docstrings import page_of

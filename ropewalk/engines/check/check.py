@@ -42,7 +42,7 @@ from ropewalk.engines.rules.rotation import (
     RopeConfig,
 )
 from ropewalk.engines.rules.standard import has_two_tables, standard_rotation
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 

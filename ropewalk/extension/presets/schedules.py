@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.checked import checked_arguments
-from ropewalk.extension.presets.lengths import Length, stretch
+from ropewalk.extension.presets.arguments import Length, checked_arguments, stretch
 from ropewalk.methods.frequencies import (
     ABF,
     NTK,

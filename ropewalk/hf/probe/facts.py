@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Frequencies, Table

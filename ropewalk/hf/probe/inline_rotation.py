@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.probe.capture import fill_output
 from ropewalk.hf.probe.facts import USUAL_BASE
 from ropewalk.hf.probe.probed_layer import CachedLayer, GrownCache, ProbedLayer
 from ropewalk.hf.probe.rotation import (
@@ -23,7 +24,6 @@ from ropewalk.hf.probe.rotation import (
     Measured,
     PositionTable,
     RotaryCall,
-    fill_output,
     layer_type,
     layout,
     long_table,

@@ -21,6 +21,9 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.hf.probe.capture import (
     CapturedCall,
+    fill_output,
+    is_rotation,
+    mark_output,
     record,
     recorded_mask,
     recording,
@@ -46,11 +49,8 @@ from ropewalk.hf.probe.rotation import (
     RotaryCall,
     axes_of,
     axis_of_pairs,
-    fill_output,
-    is_rotation,
     layer_type,
     long_table,
-    mark_output,
     measure_table,
     norm_weight,
     rotation_along,

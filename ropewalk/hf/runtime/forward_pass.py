@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ropewalk.attention.layout.sequences import SharedLayout
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.inputs import PAD
+from ropewalk.hf.probe.capture import RotaryOutput
 from ropewalk.hf.probe.probed_layer import CachedLayer
-from ropewalk.hf.probe.rotation import RotaryOutput
 from ropewalk.methods.positions import Positions
 
 # Tokens of an image that see each other: the last key that each query sees, noted on the padding mask of a pass.

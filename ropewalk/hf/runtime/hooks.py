@@ -15,7 +15,7 @@ from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import PAD
-from ropewalk.hf.probe.rotation import RotaryOutput, cos_and_sin, fill_output, is_rotation
+from ropewalk.hf.probe.capture import RotaryOutput, cos_and_sin, fill_output, is_rotation
 from ropewalk.hf.runtime.caches import SPARE, ExtendedCacheLayer, NeverCopied, Owner, adopt, is_fresh
 from ropewalk.hf.runtime.forward_pass import (
     CONTINUOUS,

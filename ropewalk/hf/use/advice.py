@@ -13,7 +13,7 @@ from ropewalk.attention import Session
 from ropewalk.errors import RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import PRESETS, parse_for
-from ropewalk.extension.presets.needs import Needs, needs
+from ropewalk.extension.presets import Needs, needs
 from ropewalk.hf.attach.extend import Modes, attach_layers, why_not_fitting
 from ropewalk.hf.attach.handle import idle_slots
 from ropewalk.hf.probe.host import require_plain

@@ -15,7 +15,7 @@ from torch import nn
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.extension.slots import PER_LAYER
 from ropewalk.files import holds
 from ropewalk.hf.attach.extend import Modes, attach_layers, why_not_rotated

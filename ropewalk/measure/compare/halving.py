@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ropewalk.errors import Conflict
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.extension.presets.needs import Needs, needs
+from ropewalk.extension.presets import Needs, needs
 from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.hf.use.advice import Advice
 from ropewalk.hf.use.inspect import Inspection
