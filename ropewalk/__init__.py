@@ -17,7 +17,7 @@ from ropewalk.errors import (
 if TYPE_CHECKING:
     from ropewalk.attention import attend
     from ropewalk.engines.check.check import check
-    from ropewalk.engines.export.export import export
+    from ropewalk.engines.export import export
     from ropewalk.equation import reference_attention
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.parsing import parse
@@ -73,7 +73,7 @@ _LATER = {
     "check": "engines.check.check",
     "compare": "measure.api.comparing",
     "diagnose": "measure.api.diagnosing",
-    "export": "engines.export.export",
+    "export": "engines.export",
     "fit": "search.fit",
     "leaderboard": "measure.api.leaderboard",
     "parse": "extension.parsing",

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ropewalk.engines.export.export import EngineConfig, plan_export
+from ropewalk.engines.export import EngineConfig, plan_export
 from ropewalk.engines.rules.statement import StatedModel
-from ropewalk.engines.vllm.check import flags
+from ropewalk.engines.vllm.rules import flags
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension.parsing import Line
 from ropewalk.hf.attach.extend import attach_layers

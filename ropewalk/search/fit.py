@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 from transformers import PreTrainedModel
 
-from ropewalk.engines.export.export import why_not_exportable
+from ropewalk.engines.export import why_not_exportable
 from ropewalk.errors import Conflict, DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.extend import attach_layers

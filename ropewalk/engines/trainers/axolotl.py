@@ -9,18 +9,18 @@ Only the top of a config is set, and no weight changes.
 
 from __future__ import annotations
 
+from ropewalk.engines import transformers as plain
 from ropewalk.engines.rules.statement import EngineReading, StatedModel
 from ropewalk.engines.trainers.yaml_lines import yaml_lines
-from ropewalk.engines.transformers import export as plain
 from ropewalk.errors import DoesNotFit
 
 KEYS = ("rope_parameters", "max_position_embeddings", "original_max_position_embeddings")
 FOLDER = "write a folder with --target transformers, and set base_model to it"
 
 
-def read(stated: StatedModel) -> EngineReading | DoesNotFit:
+def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     """Everything that a config says, where nothing else has to change."""
-    reading = plain.read(stated)
+    reading = plain.rewrite(stated)
     if stated.window is not None:
         return DoesNotFit.because("reach", "axolotl's settings carry a schedule, and no window", remedy=FOLDER)
     if stated.config is not stated.text:

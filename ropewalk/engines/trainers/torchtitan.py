@@ -32,7 +32,7 @@ YARN = {
 SCRIPT = "use rw.extend in your own script"
 
 
-def read(stated: StatedModel) -> EngineReading | DoesNotFit:
+def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     """What the model's rotary module computes from its settings, or why it does not."""
     kind = stated.text.model_type
     if kind not in ROPE or stated.config is not stated.text or stated.window is not None:

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from ropewalk.engines.export.export import why_not_exportable
-from ropewalk.engines.export.plugin import plans_for
+from ropewalk.engines.export import why_not_exportable
+from ropewalk.engines.vllm.plans import plans_for
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import host_of

@@ -8,9 +8,8 @@ from hypothesis import given, settings, strategies as some
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
-from ropewalk.engines.check.engines import ENGINES
-from ropewalk.engines.export.config_for_engine import state_extension
-from ropewalk.engines.export.engines import ENGINES as WRITERS
+from ropewalk.engines.rules.statement import state_extension
+from ropewalk.engines.targets import ENGINES
 from ropewalk.hf.attach.extend import attach_layers, extended
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
@@ -148,7 +147,7 @@ def test_other_architectures(name, target):
     for text in ("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "frequencies.by_parts:factor=4,ramp=turns"):
         extension = rw.parse(text, trained_len=facts[0].trained_len, layers=len(layers))
         said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
-        reading = said if isinstance(said, DoesNotFit) else WRITERS[target].read(said)
+        reading = said if isinstance(said, DoesNotFit) else ENGINES[target].export.rewrite(said)
         if not isinstance(reading, DoesNotFit) and not reading.divisors:
             checked = rw.check(said.config, engine=target, target_len=said.length)
             assert checked.verdict in ("same", "unknown"), f"{text}\n{checked}"

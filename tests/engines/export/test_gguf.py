@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 from ropewalk.errors import NotInstalled
 from ropewalk.hf import extended

@@ -9,8 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, Unreadable
-from ropewalk.engines.export import plugin
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export, plugin
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.hf import extended
 from ropewalk.hf.attach.handle import handle_of

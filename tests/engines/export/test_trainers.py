@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.cli.verbs.export import TRAINERS as ON_THE_LINE
-from ropewalk.engines.export.engines import TRAINERS
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
+from ropewalk.engines.targets import TRAINERS
 from ropewalk.engines.trainers.yaml_lines import yaml_lines
 from ropewalk.extension.parsing import parse
 from ropewalk.hf import extended

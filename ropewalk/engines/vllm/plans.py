@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.engines.export.config_for_engine import note_stretch
-from ropewalk.engines.layer_plan import LayerPlan, ModelPlan
-from ropewalk.engines.plan_in_config import KEY
-from ropewalk.engines.rules.statement import QUERY_SCALE
+from ropewalk.engines.layer_plan import KEY, LayerPlan, ModelPlan
+from ropewalk.engines.rules.statement import QUERY_SCALE, note_stretch
 from ropewalk.engines.vllm.versions import why_not_reached
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
