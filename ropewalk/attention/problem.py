@@ -17,10 +17,10 @@ from ropewalk.attention.layout.segments import Segment, SpanKeys
 from ropewalk.attention.rotation.rotate import RotatedCopies, compute_dtype, rotated_copies
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
-from ropewalk.methods.biases.signature import Bias
+from ropewalk.methods.biases.bias import Bias
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
-from ropewalk.methods.frequencies.signature import Frequencies
-from ropewalk.methods.scales.signature import Scale
+from ropewalk.methods.frequencies.frequencies import Frequencies
+from ropewalk.methods.scales.scale import Scale
 from ropewalk.methods.spec import Weights
 
 # The sum of the biases at these effective distances, [heads, distances], float64

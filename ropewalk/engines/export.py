@@ -46,7 +46,7 @@ from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Dynamic
-from ropewalk.methods.frequencies.signature import unwrap, wrap
+from ropewalk.methods.frequencies.frequencies import unwrap, wrap
 from ropewalk.methods.scales import DynamicTemperature
 
 PLUGGED = "vllm"  # the engine with a plugin of ours

@@ -19,7 +19,7 @@ from ropewalk.methods.decoding import Decoding
 from ropewalk.methods.docstrings import page_of
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.methods.frequencies import Frequencies, RoPE
-from ropewalk.methods.frequencies.signature import rewrap, unwrap, wrap
+from ropewalk.methods.frequencies.frequencies import rewrap, unwrap, wrap
 from ropewalk.methods.positions import Positions, Sequential
 from ropewalk.methods.reach import Causal, Reach, furthest
 from ropewalk.methods.scales import Scale

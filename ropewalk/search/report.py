@@ -22,7 +22,7 @@ from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
 from ropewalk.measure.report.tables import brief, interval, short, times_as_long
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
-from ropewalk.methods.frequencies.signature import trained_theta
+from ropewalk.methods.frequencies.frequencies import trained_theta
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting_words import words
 from ropewalk.search.spaces import HandSet

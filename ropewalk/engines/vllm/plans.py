@@ -36,7 +36,7 @@ from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.hf.use.save import save_weights
 from ropewalk.methods.facts import MODEL
 from ropewalk.methods.frequencies import Dynamic, Frequencies
-from ropewalk.methods.frequencies.signature import unwrap
+from ropewalk.methods.frequencies.frequencies import unwrap
 
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
 

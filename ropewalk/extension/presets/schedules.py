@@ -18,7 +18,7 @@ from ropewalk.methods.frequencies import (
     RoPE,
 )
 from ropewalk.methods.scales import DynamicTemperature, Llama4Temperature, LogN, LongRoPETemperature, YarnTemperature
-from ropewalk.methods.scales.signature import Over
+from ropewalk.methods.scales.scale import Over
 
 
 @checked_arguments

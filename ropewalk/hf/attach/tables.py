@@ -31,7 +31,7 @@ from ropewalk.hf.runtime.caches import Owner
 from ropewalk.hf.runtime.hooks import check_position_ids
 from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, modules_of
 from ropewalk.methods.frequencies import NoPE
-from ropewalk.methods.frequencies.signature import unwrap
+from ropewalk.methods.frequencies.frequencies import unwrap
 
 # transformers computes angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8
 # at most, a step of bfloat16 near 1; for longer texts our attention computes angles in float64. A model that was

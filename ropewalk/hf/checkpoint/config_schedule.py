@@ -23,7 +23,7 @@ from ropewalk.hf.probe.facts import SCHEDULE
 from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import ByParts, Interpolation, Llama3
-from ropewalk.methods.frequencies.signature import formula, trained_theta
+from ropewalk.methods.frequencies.frequencies import formula, trained_theta
 
 DOUBLE_RTOL, SINGLE = 1e-9, 1e-6  # relative: equal tables, in float64 and in a model's float32
 STOPPING_DIVISOR = 1e20  # a divisor that stops the rotation of a pair, in float32 and for any length

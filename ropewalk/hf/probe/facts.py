@@ -17,7 +17,7 @@ from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Frequencies, Table
-from ropewalk.methods.frequencies.signature import formula
+from ropewalk.methods.frequencies.frequencies import formula
 from ropewalk.methods.scales import Llama4Temperature
 
 if TYPE_CHECKING:

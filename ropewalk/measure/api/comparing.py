@@ -38,7 +38,7 @@ from ropewalk.measure.report.drawing import name_of
 from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.tables import interval, ranked, remarks, short, table, title
 from ropewalk.measure.report.titles import texts
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.measure.tasks.task_line import tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME

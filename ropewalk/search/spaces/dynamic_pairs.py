@@ -21,7 +21,7 @@ from ropewalk.methods.frequencies import ByShares, Dynamic
 from ropewalk.methods.scales import DynamicTemperature, YarnTemperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import CROSSED, MOST_SHARE, PAIR_PARENTS, Genes, Pairs, breed, mutate, names, parents
-from ropewalk.search.spaces.signature import Space, Values
+from ropewalk.search.spaces.space import Space, Values
 from ropewalk.search.trials import MeasuredTrial, rank
 
 HOTTEST = 0.3  # coefficient; YaRN's is 0.1

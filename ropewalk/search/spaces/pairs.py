@@ -25,10 +25,10 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.static import constant_scale, static_table
 from ropewalk.methods.frequencies import LongRoPE
-from ropewalk.methods.frequencies.signature import trained_theta
+from ropewalk.methods.frequencies.frequencies import trained_theta
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
-from ropewalk.search.spaces.signature import Space, Values, draw_parent, schedule_with_temperature, temperature
+from ropewalk.search.spaces.space import Space, Values, draw_parent, schedule_with_temperature, temperature
 from ropewalk.search.trials import MeasuredTrial, rank
 
 MOST_SHARE = 1.5  # share: the factor to this power

@@ -14,7 +14,7 @@ from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, NTKMixed
 from ropewalk.methods.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend, Window
 from ropewalk.methods.scales import DynamicTemperature, LogN, Scale, Temperature, YarnTemperature
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.signature import (
+from ropewalk.search.spaces.space import (
     Space,
     Values,
     overshoot,

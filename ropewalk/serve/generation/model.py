@@ -40,7 +40,7 @@ from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.hooks import identity_rotation
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, prepare_for_rotation
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.reach.signature import furthest
+from ropewalk.methods.reach.reach import furthest
 from ropewalk.serve.generation.packed_linear import packed_linears
 from ropewalk.serve.generation.pages import PagePool
 

@@ -6,7 +6,7 @@ import torch
 from ropewalk import parse
 from ropewalk.attention.layout.retention import Retention, reach_retention, span_retention
 from ropewalk.methods.reach import Span
-from ropewalk.methods.reach.signature import after, always, itself
+from ropewalk.methods.reach.reach import after, always, itself
 
 from examples import EXAMPLES
 
