@@ -43,7 +43,7 @@ class Extension:
         rw.Extension(frequencies=ByParts(factor=4), scales=(LogN(),)) == rw.parse("by_parts:factor=4+log_n")
 
     A checkpoint may come with its own schedule: a stretched table of frequencies. `frequencies` map that table. With
-    `instead` they replace it, as if the model had never been stretched.
+    `replaces_scaling` (`+instead` in notation) they replace it, as if the model had never been stretched.
 
     `layers` maps a layer (negative: from the last) to the extension of that layer; its empty slots keep those of the
     whole.
@@ -57,14 +57,14 @@ class Extension:
     decoding: Decoding | None = None
     surgery: tuple[Surgery, ...] = ()
     layers: Layers | Mapping[int, Extension] = ()
-    instead: bool = False
+    replaces_scaling: bool = False
 
     def __post_init__(self) -> None:
         for name, slot in SLOTS.items():
             object.__setattr__(self, name, _check_slot(name, getattr(self, name), slot))
         object.__setattr__(self, "layers", _check_layers(self.layers))
-        if not isinstance(self.instead, bool):
-            raise InvalidValue(INSTEAD, "true or false", self.instead)
+        if not isinstance(self.replaces_scaling, bool):
+            raise InvalidValue(INSTEAD, "true or false", self.replaces_scaling)
 
     # What is in force where a slot is empty.
 
@@ -92,8 +92,8 @@ class Extension:
         return {name: value if isinstance(value, tuple) else (value,) for name, value in filled.items() if value}
 
     def ground(self, facts: Facts) -> Facts:
-        """The facts that this extension builds on: the checkpoint's, or with `instead` those before its schedule."""
-        return facts.undone if self.instead else facts
+        """The facts that this extension builds on: the checkpoint's, or those before its schedule where that is replaced."""
+        return facts.undone if self.replaces_scaling else facts
 
     def turns(self, facts: Facts) -> Tensor:
         """How often each pair turns within the trained length, under the table of the first row."""
@@ -167,18 +167,18 @@ class Extension:
             else:
                 merged[name] = _one_of(name, mine, theirs)
         layers = _merge_layers(dict(self.overrides), dict(other.overrides))
-        return Extension(**merged, layers=layers, instead=self.instead or other.instead)
+        return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def over(self, other: Extension) -> Extension:
         """This extension over another: its filled slots replace the other's, its empty slots keep them.
 
-        Frequencies replace the other's together with their temperature; `instead` removes both. A wrapper that is open
+        Frequencies replace the other's together with their temperature; `replaces_scaling` removes both. A wrapper that is open
         goes around the other's schedule.
         """
         core = unwrap(self.frequencies).core
-        if core is not None or self.instead:
+        if core is not None or self.replaces_scaling:
             scales = tuple(spec for spec in other.scales if not spec.of_frequencies)
-            other = replace(other, scales=scales, frequencies=None if self.instead else other.frequencies)
+            other = replace(other, scales=scales, frequencies=None if self.replaces_scaling else other.frequencies)
         merged: dict[str, Any] = {}
         for name, slot in SLOTS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -192,7 +192,7 @@ class Extension:
         layers = dict(other.overrides)
         for key, override in self.overrides:
             layers[key] = override.over(layers.get(key, Extension()))
-        return Extension(**merged, layers=layers, instead=self.instead or other.instead)
+        return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def to_json(self) -> Json:
         """Every filled slot, every method with all its parameters, so that it survives a change of defaults."""
@@ -201,7 +201,7 @@ class Extension:
             values[name] = [spec.to_json() for spec in specs] if SLOTS[name].several else specs[0].to_json()
         if self.layers:
             values["layers"] = {str(key): override.to_json() for key, override in self.overrides}
-        return {**values, INSTEAD: True} if self.instead else values
+        return {**values, INSTEAD: True} if self.replaces_scaling else values
 
     @classmethod
     def from_json(cls, values: str | Mapping[str, Any]) -> Extension:
@@ -209,7 +209,7 @@ class Extension:
         read = read_object(values)
         filled = {name: read_slot(name, value) for name, value in read.items() if name in SLOTS}
         layers = [(key, cls.from_json(content)) for key, content in read_layers(read.get("layers", {}))]
-        return cls(**filled, layers=tuple(layers), instead=read.get(INSTEAD, False))
+        return cls(**filled, layers=tuple(layers), replaces_scaling=read.get(INSTEAD, False))
 
     def describe(self) -> str:
         """The resulting formula, and every part of it."""
@@ -225,7 +225,7 @@ class Extension:
             for part in (part for spec in specs for part in with_inner(spec)):
                 page = page_of(part)
                 lines += [f"{name}.{part}", *_indent(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
-        if self.instead:
+        if self.replaces_scaling:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
         for key, override in self.overrides:
             lines += [f"in layer {key}:", *_indent(self._overridden(override).describe()), ""]
@@ -271,7 +271,7 @@ def _check_layer(key: Any, extension: Any) -> None:
     if not isinstance(extension, Extension):
         raise InvalidValue(f"layers[{key}]", "an Extension", extension)
     outside = [name for name in extension.specs if name not in PER_LAYER]
-    outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.instead
+    outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.replaces_scaling
     if outside:
         remedy = "set instead on the whole extension" if outside[0] == INSTEAD else ""
         raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", outside[0], remedy=remedy)

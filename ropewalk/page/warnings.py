@@ -32,7 +32,7 @@ def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles
         "warn_decoding": bool(extension.decoding),
         "warn_surgery": bool(extension.surgery),
         "warn_numbering": bool(extension.positions),
-        "warn_own": facts != facts.undone and extension.frequencies is not None and not extension.instead,
+        "warn_own": facts != facts.undone and extension.frequencies is not None and not extension.replaces_scaling,
         "warn_static": changes_short and needed != "training",
     }
     warned: list[Warned] = [(word, {}) for word, holds in said.items() if holds]

@@ -157,7 +157,7 @@ def _plan(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
         raise reason
     if isinstance(asked.line, Line):  # an Extension object was built on purpose, or stored while it was in force
         require_not_restated(host.config.get_text_config(), asked.line)
-    if wanted.instead:
+    if wanted.replaces_scaling:
         layers = with_plain_scalings(host, layers)
     base, changed = attach_layers(layers, facts, Extension()), attach_layers(layers, facts, wanted, lift_windows)
     present = own_schedule_of(host.config.get_text_config(), layers, facts)
@@ -204,7 +204,7 @@ def _build(extension: Extension | Line, facts: Facts, target_len: int | None) ->
     if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
         raise InvalidValue("target_len", "a whole number of tokens", target_len)
     if isinstance(extension, Line):
-        ground = facts.undone if extension.instead else facts
+        ground = facts.undone if extension.replaces_scaling else facts
         require_beyond("target_len", target_len, ground.trained_len)  # before a preset computes with it
         extension = extension.build_for(facts, target_len)
     if not isinstance(extension, Extension):
@@ -240,7 +240,7 @@ def why_not_fitting(
 def why_not_steady(layers: Sequence[ProbedLayer], extension: Extension) -> DoesNotFit | None:
     """Why the checkpoint's schedule cannot be kept: it changes with the length of the whole batch."""
     varies = any(layer.varies and layer.long_table is None for layer in layers)
-    if not varies or extension.frequencies is not None or extension.instead:
+    if not varies or extension.frequencies is not None or extension.replaces_scaling:
         return None
     sentence = "the checkpoint's schedule (dynamic) changes with the longest text of a batch, so it must be replaced"
     remedy = "replace it by dynamic_ntk, which changes row by row, or by another schedule"
@@ -250,7 +250,7 @@ def why_not_steady(layers: Sequence[ProbedLayer], extension: Extension) -> DoesN
 def why_not_rotated(layers: Sequence[ProbedLayer], extension: Extension, facts: Sequence[Facts]) -> DoesNotFit | None:
     """What changes only the rotation, on a model without any, or one whose rotation was dropped; None elsewhere."""
     dropped = any(layer.stands_still for layer in layers)
-    if any(layer.rotating and not layer.stands_still for layer in layers) or (dropped and extension.instead):
+    if any(layer.rotating and not layer.stands_still for layer in layers) or (dropped and extension.replaces_scaling):
         return None
     in_force = [extension.at_layer(depth, known) for depth, known in enumerate(facts)]
     biased = any(local.biases for local in in_force)

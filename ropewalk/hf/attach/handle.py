@@ -153,7 +153,7 @@ def _used_slots(local: Extension, layer: ExtendedLayer) -> set[str]:
     """The slots that change a layer: where nothing depends on distances, renumbering keys changes nothing."""
     if layer.left_alone:
         return set()
-    rotates = bool(layer.probed.rotating) and (local.instead or not layer.probed.stands_still)
+    rotates = bool(layer.probed.rotating) and (local.replaces_scaling or not layer.probed.stands_still)
     used = {name for name in local.specs if name not in DISTANCES} | ({"frequencies"} if rotates else set())
     if not layer.probed.rotating and all(spec.of_rotation for spec in local.scales):
         used.discard("scales")

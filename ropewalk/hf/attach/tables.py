@@ -200,7 +200,9 @@ def _new_content(extension: Extension, layer: ExtendedLayer) -> tuple[TableConte
     """The new table of one layer (None: it keeps its own), and the factor of its scaling."""
     stated = extension.at_layer(layer.depth, layer.facts)
     scale = constant_scale(_without_window(layer), layer.facts)
-    changes = (stated.frequencies is not None or stated.instead or scale.rotation != 1) and layer.probed.rotating
+    changes = (
+        stated.frequencies is not None or stated.replaces_scaling or scale.rotation != 1
+    ) and layer.probed.rotating
     content = _content(layer, scale.rotation) if changes else None
     return content, scale.logits * layer.scaling / layer.probed.scaling
 

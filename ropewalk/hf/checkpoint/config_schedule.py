@@ -122,9 +122,9 @@ def rope_parameters(
     if reason := why_no_constant_temperature(extension, facts):
         return reason
     temperature = temperature_of(extension, layer)
-    if not extension.instead and extension.frequencies is None and temperature == layer.temperature:
+    if not extension.replaces_scaling and extension.frequencies is None and temperature == layer.temperature:
         return dict(part)
-    if layer.probed.long_table is not None and not extension.instead:
+    if layer.probed.long_table is not None and not extension.replaces_scaling:
         sentence = f"a config cannot express {extension.theta.name} on a table for short texts and one for long ones"
         return DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
     layout = {name: value for name, value in part.items() if name not in SCHEDULE}
@@ -157,7 +157,7 @@ def _schedule_of_table(
     """Another base where that gives the table, one factor for all pairs, else one divisor per pair."""
     facts, temperature = layer.facts, temperature_of(extension, layer)
     table = static_table(extension, facts)
-    keeps_scaling = bool(part.get("mscale_all_dim")) and not extension.instead
+    keeps_scaling = bool(part.get("mscale_all_dim")) and not extension.replaces_scaling
     short = {} if temperature != 1 or keeps_scaling or not by_name else _schedule_of_one_number(table, facts, part)
     if short:
         return short

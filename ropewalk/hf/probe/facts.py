@@ -312,7 +312,7 @@ def _schedule_name(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> st
 def require_not_restated(config: Any, text: str | Line) -> None:
     """Refuse a line that repeats the checkpoint's own schedule: it would stretch the checkpoint twice."""
     line = read_line(text) if text else None
-    terms = () if line is None or line.instead else line.terms
+    terms = () if line is None or line.replaces_scaling else line.terms
     for part in parts_of(config).values():
         names, factor = SAME.get(str(part.get("rope_type")), ()), part.get("factor", 1)
         same_factor = (term.name for term in terms if term.values.get("factor") == factor)
@@ -344,7 +344,7 @@ def what_happens(schedule: str, extension: Extension, facts: Facts, layers: Sequ
         return "the checkpoint came without a schedule of its own"
     came = "the checkpoint came without rotation" if schedule == DROPPED else f"the checkpoint came with {schedule}"
     named = str(extension.frequencies) if extension.frequencies else "plain RoPE"
-    if extension.instead:
+    if extension.replaces_scaling:
         length = f"the trained length is the original one, {facts.undone.trained_len:,} tokens"
         return f"{came}: {named} replaces it, and {length}"
     if extension.frequencies is None or schedule == DROPPED:

@@ -102,11 +102,11 @@ def attach_layer(
     """
     local = extension.at_layer(depth, facts)
     keeps_window = layer.limit is not None and not lift_windows
-    left_alone = keeps_window and not (local.instead and is_stretched(layer, facts))
+    left_alone = keeps_window and not (local.replaces_scaling and is_stretched(layer, facts))
     if keeps_window:
         local = Extension(reach=layer.reach) if left_alone else _replaced_part(layer.reach, local)
     schedule = local.theta if layer.rotating else NoPE()
-    if not local.instead:
+    if not local.replaces_scaling:
         schedule = apply_to_own_tables(schedule, layer)
     # Random positions are for training, and come with each forward pass.
     local = replace(local, positions=None, frequencies=schedule, scales=_felt_scales(local, layer))
@@ -114,14 +114,14 @@ def attach_layer(
     facts = local.ground(facts)
     learning = local.weights(facts, torch.Generator().manual_seed(depth))
     plain = layer.scaling if layer.plain_scaling is None else layer.plain_scaling
-    scaling, temperature = (plain, 1.0) if local.instead else (layer.scaling, layer.temperature)
+    scaling, temperature = (plain, 1.0) if local.replaces_scaling else (layer.scaling, layer.temperature)
     return ExtendedLayer(depth, layer, local, facts, learning, keeps_window, left_alone, scaling, temperature)
 
 
 def _replaced_part(reach: Reach | None, extension: Extension) -> Extension:
     """The part of an extension that replaces the schedule of a windowed layer: frequencies with their temperature."""
     scales = tuple(spec for spec in extension.scales if spec.of_frequencies)
-    return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, instead=True)
+    return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, replaces_scaling=True)
 
 
 def _felt_scales(extension: Extension, layer: ProbedLayer) -> tuple[Scale, ...]:

@@ -325,9 +325,9 @@ def test_a_target_is_beyond_what_the_line_builds_on(line):
 def test_the_word_instead():
     line = parse("yarn:factor=4+instead")
     assert line == parse("instead+yarn:factor=4") == Extension.from_json(line.to_json())
-    assert line.instead
-    assert not parse("yarn:factor=4").instead
-    assert parse("instead") == Extension(instead=True)
+    assert line.replaces_scaling
+    assert not parse("yarn:factor=4").replaces_scaling
+    assert parse("instead") == Extension(replaces_scaling=True)
     assert "instead" in line.describe()
     known = {"trained_len": 128, "original_len": 32, "target_len": 256}
     assert parse("pi", **known).frequencies == Interpolation(factor=2)
@@ -337,13 +337,13 @@ def test_the_word_instead():
     with pytest.raises(InvalidValue, match="instead must be true or false"):
         Extension.from_json({"instead": "yes"})
     with pytest.raises(InvalidValue, match="instead"):
-        Extension(layers={0: Extension(instead=True)})
+        Extension(layers={0: Extension(replaces_scaling=True)})
 
 
 def test_the_equation_stands_on_the_same_ground():
     facts = Facts(trained_len=128, head_dim=8, base=100.0, inv_freq=(0.5, 0.25, 0.1, 0.0), original_len=32)
     assert facts.undone == Facts(trained_len=32, head_dim=8, base=100.0, inv_freq=(*facts.undone.inv_freq[:3], 0.0))
-    line = Extension(frequencies=Dynamic(inner=NTK(factor=1)), instead=True)
+    line = Extension(frequencies=Dynamic(inner=NTK(factor=1)), replaces_scaling=True)
     q, k, v = torch.randn(3, 1, 1, 70, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     from ropewalk import attend, reference_attention
 
