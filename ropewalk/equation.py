@@ -161,9 +161,9 @@ def reference_logits(
     scale_bhi = _scale([spec for spec in extension.scales if not spec.of_rotation], i_bi, facts, learned)
     warmth_bhi = _scale([spec for spec in extension.scales if spec.of_rotation], i_bi, facts, learned)
     w_d = learned.get(MODEL, {}).get(AFTER_ROTATION)
-    turns_p = extension.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
+    turns_p = extension.frequencies_or_rope.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
     logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
-    for table, rows_bi in _rows_by_table(extension.theta, facts, i_bi):
+    for table, rows_bi in _rows_by_table(extension.frequencies_or_rope, facts, i_bi):
         for span in extension.spans.spans():
             start_bi, stop_bi = span.bounds(i_bi)
             stop_bi = torch.where(stop_bi == i_bi + 1, until_bi + 1, stop_bi)[:, :, None]

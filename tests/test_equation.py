@@ -89,7 +89,7 @@ def test_a_temperature_multiplies_the_dimensions_that_the_schedule_rotates():
 
 def apart_by_pair(extension, facts, numbers, apart):
     """The distances of every pair, [rows, keys, pairs]."""
-    inv_freq = extension.theta.table(facts, 1).inv_freq
+    inv_freq = extension.frequencies_or_rope.table(facts, 1).inv_freq
     apart = apart[:, :, None].repeat(1, 1, len(inv_freq))
     for span in extension.spans.spans():
         start, stop = span.bounds(numbers)
@@ -107,7 +107,7 @@ def complex_attention(extension, q, k, v, facts):
     length, numbers = q.shape[2], extension.numbering.number(q.shape[2])
     apart = relative(extension.spans, int(numbers[-1]) + 1)[numbers][:, numbers]
     k, v = (x.repeat_interleave(facts.heads // facts.groups, 1) for x in (k, v))
-    tables = [extension.theta.table(facts, int(number) + 1) for number in numbers]
+    tables = [extension.frequencies_or_rope.table(facts, int(number) + 1) for number in numbers]
     turning = 2 * len(tables[0].inv_freq)
 
     def join(x):

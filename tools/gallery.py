@@ -147,8 +147,8 @@ def _draw_reach(panel: Axes, extension: Extension, who: str) -> None:
 
 
 def _draw_pairs(panel: Axes, extension: Extension) -> None:
-    trained = parse("rope").theta.table(LARGE, 1).inv_freq
-    now = extension.theta.table(LARGE, TARGET).inv_freq
+    trained = parse("rope").frequencies_or_rope.table(LARGE, 1).inv_freq
+    now = extension.frequencies_or_rope.table(LARGE, TARGET).inv_freq
     panel.set_title("each pair is slowed by", fontsize=9)
     if not now.any():
         panel.text(0.5, 0.5, "no rotation", ha="center", va="center", transform=panel.transAxes)
@@ -172,7 +172,7 @@ def _draw_pairs(panel: Axes, extension: Extension) -> None:
 def _draw_logit(panel: Axes, extension: Extension) -> None:
     places = torch.arange(1, TARGET + 1, TARGET // 256)
     weights = extension.weights(LARGE, torch.Generator().manual_seed(0))
-    decay = extension.theta.table(LARGE, TARGET).log_decay
+    decay = extension.frequencies_or_rope.table(LARGE, TARGET).log_decay
     if extension.biases:
         last = torch.full_like(places, TARGET)
         parts = [spec.bias(places, last, LARGE, weights.get(spec.name, {})) for spec in extension.biases]

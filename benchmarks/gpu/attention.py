@@ -184,7 +184,7 @@ def shared(run: Attention) -> Attention:
 def plain(length: int, facts: rw.Facts, place: Place, kernel: SDPBackend = SDPBackend.FLASH_ATTENTION) -> Attention:
     """The baseline; its angles are computed before."""
     at = torch.arange(length)
-    rotation = rotation_at(at, rw.Extension().theta.table(facts, 1), at)
+    rotation = rotation_at(at, rw.Extension().frequencies_or_rope.table(facts, 1), at)
     placed = Rotation(*(part.to(place.device, torch.float32) for part in rotation))
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ class LayerTerms(NamedTuple):
     def _scale_of(self, spec: Scale, i: Tensor) -> Tensor:
         """One scale: a factor of all dimensions, or of each where it multiplies only some."""
         scale_hi1 = spec.scale(i, self.facts, self.weights.get(spec.name, {}))[..., None]
-        dims = scaled_dims(spec, self.extension.theta, self.facts)
+        dims = scaled_dims(spec, self.extension.frequencies_or_rope, self.facts)
         if dims == self.facts.head_dim:
             return scale_hi1
         rest = torch.ones_like(scale_hi1).expand(-1, -1, self.facts.head_dim - dims)
@@ -111,7 +111,9 @@ def _complete_extension(extension: Extension, facts: Facts, layer: int | None, s
     """The layer's extension with no slot empty. Worked out once, not by every layer in every call."""
     weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
     of_layer = layer_extension(extension, facts, layer, weights)
-    return replace(of_layer, frequencies=of_layer.theta, reach=of_layer.spans, positions=of_layer.numbering)
+    return replace(
+        of_layer, frequencies=of_layer.frequencies_or_rope, reach=of_layer.spans, positions=of_layer.numbering
+    )
 
 
 @lru_cache(maxsize=256)

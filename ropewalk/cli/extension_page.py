@@ -113,7 +113,7 @@ def _parsed(line: str, facts: Facts, target: int | None) -> tuple[Extension, int
 
 
 def _stretch(extension: Extension) -> float:
-    stretch = extension.theta.stretch
+    stretch = extension.frequencies_or_rope.stretch
     return stretch if math.isfinite(stretch) else TIMES
 
 
@@ -137,7 +137,7 @@ def _parameters(console: Console, extension: Extension) -> None:
 def _pairs(shown: ShownExtension) -> list[RotatedPair]:
     """Every pair."""
     (_, extension, facts, length), turn = shown, 2 * math.pi
-    after = extension.theta.table(facts, length).inv_freq
+    after = extension.frequencies_or_rope.table(facts, length).inv_freq
     before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), length).inv_freq
     reached = _reached_by_pair(extension.spans, length - 1, extension.turns(facts)) + 1
     return [

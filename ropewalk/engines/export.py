@@ -126,7 +126,7 @@ def plan_export(
     host, extension = handle.model, handle.extension
     if target != PLUGGED and plugin:
         return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
-    if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension.theta))):
+    if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension.frequencies_or_rope))):
         return plans_for(host, handle, target_len)
     static = freeze(extension, handle.facts, target_len)
     if isinstance(static, DoesNotFit):
@@ -186,7 +186,7 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
         "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
         f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
     ]
-    schedule = plan.planned[0].extension.theta
+    schedule = plan.planned[0].extension.frequencies_or_rope
     if is_dynamic(schedule):
         exact = "" if unwrap(schedule).wrappers else "short texts stay exact; "
         notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
@@ -203,8 +203,10 @@ def why_not_exportable(
 ) -> DoesNotFit | None:
     """Why an engine cannot load an extension; None where it can. The model need not be extended."""
     require_engine(target)
-    if is_dynamic(extension.theta):
-        return DoesNotFit("frequencies", "static, since an engine would freeze them", extension.theta.name)
+    if is_dynamic(extension.frequencies_or_rope):
+        return DoesNotFit(
+            "frequencies", "static, since an engine would freeze them", extension.frequencies_or_rope.name
+        )
     config = config_for(host, extension, layers, target, target_len)
     return config if isinstance(config, DoesNotFit) else None
 
@@ -226,11 +228,11 @@ def require_directory(directory: str | Path | None, target: str, field: str = "d
 
 def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension | DoesNotFit:
     """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
-    core, wrappers = unwrap(extension.theta)
+    core, wrappers = unwrap(extension.frequencies_or_rope)
     if not isinstance(core, Dynamic):
         return extension
     if target_len is None:
-        sentence = f"{extension.theta.name} must be made static"
+        sentence = f"{extension.frequencies_or_rope.name} must be made static"
         return DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
     factor: Any = {"factor": target_len / facts.trained_len}
     scales = [

@@ -189,10 +189,10 @@ def _why_not_tables(layer: LayerPlan, target_len: int) -> str:
         return f"{extension.spans.name} changes which keys a query sees, or where"
     if not layer.rotates:
         return f"{_first_scale(layer)} scales layers that do not rotate"
-    if len(extension.theta.stages(facts, target_len)) > 1:
-        return f"{extension.theta.name} rotates rows of different lengths differently"
-    if extension.theta.table(facts, 1).log_decay.any():
-        return f"{extension.theta.name} decays with the distance"
+    if len(extension.frequencies_or_rope.stages(facts, target_len)) > 1:
+        return f"{extension.frequencies_or_rope.name} rotates rows of different lengths differently"
+    if extension.frequencies_or_rope.table(facts, 1).log_decay.any():
+        return f"{extension.frequencies_or_rope.name} decays with the distance"
     scale = layer.row_scale(torch.arange(2))
     if any(spec.weights(facts) for spec in extension.scales) or len(scale) > 1:
         return f"{_first_scale(layer)} scales heads differently"
@@ -212,7 +212,7 @@ def _first_scale(layer: LayerPlan) -> str:
 
 
 def _table(layer: LayerPlan) -> Tensor:
-    return layer.extension.theta.table(layer.facts, 1).inv_freq.double()
+    return layer.extension.frequencies_or_rope.table(layer.facts, 1).inv_freq.double()
 
 
 def _rotation_of(layer: LayerPlan) -> tuple[Any, ...]:

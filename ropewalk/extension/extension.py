@@ -69,7 +69,7 @@ class Extension:
     # What is in force where a slot is empty.
 
     @property
-    def theta(self) -> Frequencies:
+    def frequencies_or_rope(self) -> Frequencies:
         return self.frequencies or RoPE()
 
     @property
@@ -97,7 +97,7 @@ class Extension:
 
     def turns(self, facts: Facts) -> Tensor:
         """How often each pair turns within the trained length, under the table of the first row."""
-        return self.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
+        return self.frequencies_or_rope.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
 
     def at_layer(self, layer: int | None, facts: Facts) -> Extension:
         """The extension that is in force in one layer, without `layers`."""
@@ -124,8 +124,10 @@ class Extension:
         facts = self.ground(facts)
         for override in self._by_layer(facts).values():
             self._overridden(override).check_against(facts)
-        self.theta.check_against(facts)
-        familiar = replace(facts, trained_len=int(min(facts.trained_len * self.theta.stretch, MOST_POSITIONS)))
+        self.frequencies_or_rope.check_against(facts)
+        familiar = replace(
+            facts, trained_len=int(min(facts.trained_len * self.frequencies_or_rope.stretch, MOST_POSITIONS))
+        )
         for name, specs in self.specs.items():
             for spec in specs:
                 spec.check_against(familiar if name == "reach" else facts)
@@ -220,7 +222,7 @@ class Extension:
         if warmth:
             lines.append(f"{warmth.removesuffix(' * ')} multiplies the dimensions that rotate, as transformers does")
         lines.append("")
-        shown = {"frequencies": (self.theta,), "reach": (self.spans,), **self.specs}
+        shown = {"frequencies": (self.frequencies_or_rope,), "reach": (self.spans,), **self.specs}
         for name, specs in shown.items():
             for part in (part for spec in specs for part in with_inner(spec)):
                 page = page_of(part)

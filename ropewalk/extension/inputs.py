@@ -36,18 +36,23 @@ def layer_extension(
 
 def _require_no_decay(extension: Extension, facts: Facts) -> None:
     """Refuse a decay under a reach that places pairs differently: a decay counts one distance for all pairs."""
-    if any(span.pairs for span in extension.spans.spans()) and extension.theta.table(facts, 1).log_decay.any():
-        sentence = f"{extension.theta.name} needs one distance, but {extension.spans.name} gives each pair its own"
+    if (
+        any(span.pairs for span in extension.spans.spans())
+        and extension.frequencies_or_rope.table(facts, 1).log_decay.any()
+    ):
+        sentence = f"{extension.frequencies_or_rope.name} needs one distance, but {extension.spans.name} gives each pair its own"
         raise DoesNotFit.because("frequencies", sentence, remedy="take a schedule without decay")
 
 
 def _require_numbers(extension: Extension, facts: Facts) -> None:
     """Refuse a schedule with NaN or infinity: a softmax over NaN would hide it."""
     for length in (1, 4 * facts.trained_len):
-        table = extension.theta.table(facts, length)
+        table = extension.frequencies_or_rope.table(facts, length)
         if not (table.inv_freq.isfinite().all() and table.log_decay.isfinite().all()):
             rule = f"finite in every pair (rows of length {length})"
-            raise InvalidValue("frequencies", rule, str(extension.theta), remedy="correct the schedule's table")
+            raise InvalidValue(
+                "frequencies", rule, str(extension.frequencies_or_rope), remedy="correct the schedule's table"
+            )
 
 
 def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
@@ -124,8 +129,8 @@ def require_pair_positions(
     if tuple(pair_positions_bjp.shape) != shape or pair_positions_bjp.is_floating_point():
         got = f"{pair_positions_bjp.dtype} {tuple(pair_positions_bjp.shape)}"
         raise InvalidValue("pair_positions_bjp", f"whole numbers of shape {shape}", got)
-    if extension.theta.table(facts, 1).log_decay.any():
-        _refuse_several(extension.theta.name, "frequencies")
+    if extension.frequencies_or_rope.table(facts, 1).log_decay.any():
+        _refuse_several(extension.frequencies_or_rope.name, "frequencies")
     if not (_rises(extension, facts) and _looks_back(extension, facts)):
         _refuse_several(extension.spans.name, "reach")
 

@@ -27,14 +27,14 @@ def why_not_static(extension: Extension, facts: Facts) -> DoesNotFit | None:
         if extension.specs.get(slot):
             name = extension.specs[slot][0].name
             return DoesNotFit.because(slot, f"{name} ({slot}) cannot be expressed in rotary tables or in a config")
-    table = extension.theta.table(facts, 1)
-    if len(extension.theta.stages(facts, 64 * facts.trained_len)) > 1:
-        return DoesNotFit("frequencies", "the same for every row to fit in a table", extension.theta.name)
+    table = extension.frequencies_or_rope.table(facts, 1)
+    if len(extension.frequencies_or_rope.stages(facts, 64 * facts.trained_len)) > 1:
+        return DoesNotFit("frequencies", "the same for every row to fit in a table", extension.frequencies_or_rope.name)
     if 2 * len(table.inv_freq) != facts.rotating:
         rule = f"for the {facts.rotating} dimensions that the model rotates, to fit in its table"
-        return DoesNotFit("frequencies", rule, f"{extension.theta.name} for {2 * len(table.inv_freq)}")
+        return DoesNotFit("frequencies", rule, f"{extension.frequencies_or_rope.name} for {2 * len(table.inv_freq)}")
     if table.log_decay.any():
-        return DoesNotFit("frequencies", "rotation without decay to fit in a table", extension.theta.name)
+        return DoesNotFit("frequencies", "rotation without decay to fit in a table", extension.frequencies_or_rope.name)
     return None
 
 
@@ -42,7 +42,7 @@ def static_table(extension: Extension, facts: Facts) -> Tensor:
     """The one table of every row, or a refusal."""
     if reason := why_not_static(extension, facts):
         raise reason
-    return extension.theta.table(facts, 1).inv_freq
+    return extension.frequencies_or_rope.table(facts, 1).inv_freq
 
 
 def why_not_constant(extension: Extension, facts: Facts) -> DoesNotFit | None:
@@ -69,7 +69,9 @@ def constant_scale(extension: Extension, facts: Facts) -> ConstantScale:
 
 def why_not_in_pages(extension: Extension, facts: Facts) -> DoesNotFit | None:
     """Why keys that are rotated once, when they are written, are not those of every row; None where they are."""
-    if not extension.theta.table(facts, 1).log_decay.any():
+    if not extension.frequencies_or_rope.table(facts, 1).log_decay.any():
         return None
-    sentence = f"keys of {extension.theta.name} decay with the position, and cannot be kept in an engine's pages"
+    sentence = (
+        f"keys of {extension.frequencies_or_rope.name} decay with the position, and cannot be kept in an engine's pages"
+    )
     return DoesNotFit.because("frequencies", sentence)

@@ -109,7 +109,7 @@ def _numbers(extension: Extension, first: Extension, facts: Facts, length: int) 
     """The curves of the first layer."""
     ground = extension.ground(facts)
     weights = first.weights(ground, Generator().manual_seed(0))
-    known = min(ground.trained_len * first.theta.stretch, length) - 1
+    known = min(ground.trained_len * first.frequencies_or_rope.stretch, length) - 1
     return {
         "known": _whole(round(known, 2)),
         "decay": _decay(extension, facts, length),

@@ -24,7 +24,7 @@ def needs_of(line: Line) -> Needs:
 def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles: list[PairAngles]) -> list[Warned]:
     """The words that hold, under an extension that fits the model."""
     ground, needed = extension.ground(facts), needs_of(line)
-    schedule = extension.at_layer(0, ground).theta
+    schedule = extension.at_layer(0, ground).frequencies_or_rope
     changes_short = not torch.equal(schedule.table(ground, 1).inv_freq, RoPE().table(ground, 1).inv_freq)
     said = {
         "warn_training": needed == "training",
@@ -46,9 +46,9 @@ def _of_length(extension: Extension, facts: Facts, length: int, angles: list[Pai
     warned: list[Warned] = []
     if unseen:
         warned.append(("warn_new", {"count": unseen}))
-    elif isinstance(first.theta, RoPE) and distance >= facts.trained_len:
+    elif isinstance(first.frequencies_or_rope, RoPE) and distance >= facts.trained_len:
         warned.append(("warn_new_distance", {"distance": distance}))
-    if isinstance(first.theta, NTK) and times > 1 and first.theta.factor < 2 * times:
+    if isinstance(first.frequencies_or_rope, NTK) and times > 1 and first.frequencies_or_rope.factor < 2 * times:
         warned.append(("warn_ntk", {"times": times, "double": 2 * times}))
     if not extension.layers and _forgets(first, length):
         warned.append(("warn_forgets", {}))

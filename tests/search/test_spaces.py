@@ -20,7 +20,7 @@ each_space = pytest.mark.parametrize("space", PROPOSING, ids=lambda each: each.n
 
 
 def table(extension):
-    return extension.theta.table(FACTS, 1).inv_freq.tolist()
+    return extension.frequencies_or_rope.table(FACTS, 1).inv_freq.tolist()
 
 
 @each_space

@@ -73,7 +73,9 @@ class Session:
         self.decays = bool(first.log_decay.any())
         self._decay_period = max(1, int(1 / float(first.log_decay.abs().max()))) if self.decays else 0
         self.latest: tuple[object, Any] | None = None  # the step of the next token, for all layers
-        self.has_stages = self.decays or len(self.terms.extension.theta.stages(facts, 4 * facts.trained_len)) > 1
+        self.has_stages = (
+            self.decays or len(self.terms.extension.frequencies_or_rope.stages(facts, 4 * facts.trained_len)) > 1
+        )
 
     def of_rows(self, rows: Sequence[int]) -> Session:
         """The session of these rows, the same one for all layers."""
@@ -92,14 +94,14 @@ class Session:
     def table(self, start: int) -> Table:
         """The table of rows from this length on."""
         if start not in self._tables:
-            self._tables[start] = self.terms.extension.theta.table(self.terms.facts, start)
+            self._tables[start] = self.terms.extension.frequencies_or_rope.table(self.terms.facts, start)
         return self._tables[start]
 
     def stage(self, i: Sequence[int]) -> Stage | None:
         """The stage of queries with these numbers, one for each row; nothing where it never changes."""
         if not self.has_stages:
             return None
-        starts = [self.terms.extension.theta.stages(self.terms.facts, number + 1)[-1] for number in i]
+        starts = [self.terms.extension.frequencies_or_rope.stages(self.terms.facts, number + 1)[-1] for number in i]
         origins = [number // self._decay_period * self._decay_period if self.decays else 0 for number in i]
         return tuple(zip(starts, origins, strict=True))
 

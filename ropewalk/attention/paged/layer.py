@@ -63,10 +63,10 @@ class PagedLayer:
             raise InvalidValue("positions", "sequential with pages", terms.extension.numbering)
         self.terms, self.spans = terms, terms.extension.spans.spans()
         self.turns = terms.extension.turns(terms.facts)
-        self.first_table = terms.extension.theta.table(terms.facts, 1)
+        self.first_table = terms.extension.frequencies_or_rope.table(terms.facts, 1)
         if reason := why_not_in_pages(terms.extension, terms.facts):
             raise reason
-        self.has_stages = len(terms.extension.theta.stages(terms.facts, 4 * terms.facts.trained_len)) > 1
+        self.has_stages = len(terms.extension.frequencies_or_rope.stages(terms.facts, 4 * terms.facts.trained_len)) > 1
         self.stored, self.lane_of = self._lanes()
         self._tables = {1: self.first_table}
 
@@ -151,7 +151,7 @@ class PagedLayer:
     def _table(self, start: int) -> Table:
         """The table that is valid from a length on."""
         if start not in self._tables:
-            self._tables[start] = self.terms.extension.theta.table(self.terms.facts, start)
+            self._tables[start] = self.terms.extension.frequencies_or_rope.table(self.terms.facts, start)
         return self._tables[start]
 
     def _rotation(self, at_t: Tensor, table: Table, pages: Tensor) -> Rotation | None:
@@ -188,7 +188,7 @@ class PagedLayer:
 
     def _rows_by_stage(self, i_r: Tensor) -> list[tuple[int, Tensor]]:
         """The length from which each table is valid, with the rows of this table."""
-        starts = torch.tensor(self.terms.extension.theta.stages(self.terms.facts, int(i_r.max()) + 1))
+        starts = torch.tensor(self.terms.extension.frequencies_or_rope.stages(self.terms.facts, int(i_r.max()) + 1))
         stage_r = torch.searchsorted(starts, i_r + 1, right=True) - 1
         return [(int(starts[n]), (stage_r == n).nonzero().flatten()) for n in sorted(set(stage_r.tolist()))]
 

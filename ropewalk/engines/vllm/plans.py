@@ -155,7 +155,7 @@ def _model_plan(chosen: dict[int, LayerPlan], count: int, length: int, line: str
 
 def _length(handle: Handle, target_len: int | None) -> int | None:
     """The length that the engine may serve: as asked, or the schedule's; None where neither states one."""
-    stretch = handle.extension.theta.stretch
+    stretch = handle.extension.frequencies_or_rope.stretch
     if target_len is not None:
         return target_len
     return None if math.isinf(stretch) or stretch == 1 else int(handle.facts.trained_len * stretch)
@@ -175,7 +175,7 @@ def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int
 def _why_not_planned(text: Any, handle: Handle) -> DoesNotFit | None:
     """What vLLM would compute otherwise, whatever the plan says; None where there is nothing."""
     if reason := why_not_reached(text.model_type):
-        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension.theta) else ""
+        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension.frequencies_or_rope) else ""
         return DoesNotFit.because("model", reason, remedy=static)
     if not hasattr(text, "rope_parameters"):
         return DoesNotFit("config", "one with rope parameters", type(text).__name__)
@@ -193,7 +193,7 @@ def _why_not_planned(text: Any, handle: Handle) -> DoesNotFit | None:
         if is_lifted(layer):
             sentence = "lifted windows cannot be exported: vLLM frees the keys that leave a model's own window"
             return DoesNotFit.because("windows", sentence)
-        if isinstance(layer.extension.theta, TwoTables):
+        if isinstance(layer.extension.frequencies_or_rope, TwoTables):
             sentence = "a plan cannot hold the checkpoint's two tables, one for short texts and one for long ones"
             return DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
     return None

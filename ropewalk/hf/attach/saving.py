@@ -124,7 +124,7 @@ def store_unchecked(handle: Handle, place: Path, state: dict[str, Tensor] | None
     So the config states the schedule only where its rotary modules, built anew, have the tables that are in force.
     """
     if (place / FILE).is_file() and not runs_own_code(handle.model):
-        is_stated = handle.target_len is not None or math.isfinite(handle.extension.theta.stretch)
+        is_stated = handle.target_len is not None or math.isfinite(handle.extension.frequencies_or_rope.stretch)
         config = config_with_extension(handle, handle.target_len if is_stated else handle.facts.trained_len)
         if not isinstance(config, DoesNotFit) and _are_followed(handle, config.get_text_config()):
             sidecar.remove(place)

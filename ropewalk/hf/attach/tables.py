@@ -176,7 +176,11 @@ def apply_tables(
 
 def _length(layers: Sequence[ExtendedLayer], target_len: int | None) -> int:
     """The length to reach; a stretch that is infinite states none, and the trained length counts."""
-    stretches = [layer.extension.theta.stretch for layer in layers if not layer.left_alone and layer.probed.rotating]
+    stretches = [
+        layer.extension.frequencies_or_rope.stretch
+        for layer in layers
+        if not layer.left_alone and layer.probed.rotating
+    ]
     stated = [stretch for stretch in stretches if math.isfinite(stretch)]
     return target_len or round(layers[0].facts.trained_len * max(stated, default=1.0))
 
@@ -214,7 +218,7 @@ def _without_window(layer: ExtendedLayer) -> Extension:
 
 def _content(layer: ExtendedLayer, rotation: float) -> TableContent:
     """The layer's table; `rotation` is the factor of the products of queries and keys that cos and sin have."""
-    table = tuple(layer.extension.theta.table(layer.facts, 1).inv_freq.tolist())
+    table = tuple(layer.extension.frequencies_or_rope.table(layer.facts, 1).inv_freq.tolist())
     return TableContent(table, layer.temperature * math.sqrt(rotation))
 
 

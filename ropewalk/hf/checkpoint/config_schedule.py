@@ -43,7 +43,7 @@ def standard_config(
         return DoesNotFit.because("model", "the extension changes no layer of this model")
     if any(map(is_lifted, layers)):
         return DoesNotFit.because("windows", "lifted windows cannot be expressed in a config")
-    facts, theta = rotating_layers[0].facts, extension.theta
+    facts, theta = rotating_layers[0].facts, extension.frequencies_or_rope
     if reason := why_no_constant_temperature(extension, facts):  # said before a length is asked for
         return reason
     if target_len is None and math.isinf(theta.stretch):
@@ -125,7 +125,7 @@ def rope_parameters(
     if not extension.replaces_scaling and extension.frequencies is None and temperature == layer.temperature:
         return dict(part)
     if layer.probed.long_table is not None and not extension.replaces_scaling:
-        sentence = f"a config cannot express {extension.theta.name} on a table for short texts and one for long ones"
+        sentence = f"a config cannot express {extension.frequencies_or_rope.name} on a table for short texts and one for long ones"
         return DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
     layout = {name: value for name, value in part.items() if name not in SCHEDULE}
     layout |= {"rope_theta": facts.base}
@@ -137,9 +137,9 @@ def rope_parameters(
 
 def _named_schedule(extension: Extension, facts: Facts, temperature: float) -> dict[str, Any]:
     """The type with the schedule's name, on a model without a schedule; empty where there is none."""
-    factor = getattr(extension.theta, "factor", None)
+    factor = getattr(extension.frequencies_or_rope, "factor", None)
     original = {"original_max_position_embeddings": facts.trained_len}
-    match extension.theta:
+    match extension.frequencies_or_rope:
         case Interpolation() if temperature == 1:
             return {"rope_type": "linear", "factor": factor}
         case ByParts(ramp="index", mix="frequency") as spec:

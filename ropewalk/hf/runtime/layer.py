@@ -105,7 +105,7 @@ def attach_layer(
     left_alone = keeps_window and not (local.replaces_scaling and is_stretched(layer, facts))
     if keeps_window:
         local = Extension(reach=layer.reach) if left_alone else _replaced_part(layer.reach, local)
-    schedule = local.theta if layer.rotating else NoPE()
+    schedule = local.frequencies_or_rope if layer.rotating else NoPE()
     if not local.replaces_scaling:
         schedule = apply_to_own_tables(schedule, layer)
     # Random positions are for training, and come with each forward pass.

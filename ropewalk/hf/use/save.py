@@ -124,7 +124,7 @@ def save(
             handle.keep(place, target_len=target_len)
             close(place)
             how = f"ropewalk.load: {config}"
-        reached = min(handle.facts.trained_len * handle.extension.theta.stretch, LAST_TESTED)
+        reached = min(handle.facts.trained_len * handle.extension.frequencies_or_rope.stretch, LAST_TESTED)
         require_same(host, place, target_len or int(reached))
         save_tokenizer(tokenizer, place)
     return how

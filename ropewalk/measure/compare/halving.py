@@ -167,7 +167,7 @@ def _why_left_out(
 
 def _is_nothing(extension: Extension) -> bool:
     """Whether the model stays as it is: without any method, or with the plain rotation that it has."""
-    return replace(extension, frequencies=None) == Extension() and isinstance(extension.theta, RoPE)
+    return replace(extension, frequencies=None) == Extension() and isinstance(extension.frequencies_or_rope, RoPE)
 
 
 def _needs(line: Line) -> Needs:

@@ -52,7 +52,9 @@ class DynamicPairs(Space):
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Schedules of either kind without a reach."""
-        return extension.reach is None and (isinstance(extension.theta, Dynamic) or ALIKE.betters(goal, extension))
+        return extension.reach is None and (
+            isinstance(extension.frequencies_or_rope, Dynamic) or ALIKE.betters(goal, extension)
+        )
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best of this space, or of the best static schedules."""

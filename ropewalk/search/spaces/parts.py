@@ -117,7 +117,7 @@ class DynamicSchedules(Space):
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Dynamic schedules without a reach."""
-        return isinstance(extension.theta, Dynamic) and extension.reach is None
+        return isinstance(extension.frequencies_or_rope, Dynamic) and extension.reach is None
 
 
 def _inner(values: Values) -> Any:

@@ -88,7 +88,7 @@ def test_llama_cpp_finds_divisors_among_the_weights(tmp_path, name):
     assert result.kind == "lowered"
     assert "a temperature of 1.3000 is folded" in str(result)
     written = load_file(tmp_path / "out" / "model.safetensors")
-    wanted = 10_000 ** (-torch.arange(8) / 8) / rw.parse(LOWERED).theta.table(FACTS, 1).inv_freq
+    wanted = 10_000 ** (-torch.arange(8) / 8) / rw.parse(LOWERED).frequencies_or_rope.table(FACTS, 1).inv_freq
     divisors = written.pop("rope.freqs.weight")
     assert divisors.dtype == torch.float32
     torch.testing.assert_close(divisors, wanted.float(), rtol=1e-6, atol=0)
@@ -234,7 +234,7 @@ def test_a_wrapped_schedule_is_a_table(tmp_path, text, target):
     model = tiny("llama", num_hidden_layers=2, **UNSTRETCHED)
     result, expected, config = exported(model, tmp_path / "out", text, target=target, target_len=128)
     assert result.kind == "lowered"
-    wanted = rw.parse(text).theta.table(FACTS, 1).inv_freq
+    wanted = rw.parse(text).frequencies_or_rope.table(FACTS, 1).inv_freq
     if target == "llama.cpp":
         divisors = load_file(tmp_path / "out" / "model.safetensors")["rope.freqs.weight"].double()
     else:

@@ -99,7 +99,7 @@ def test_a_wrapped_schedule_with_log_n_is_a_table_of_the_plugin(tmp_path):
     assert plan.is_tables
     assert [layer.extension for layer in plan.layers] == [layer.extension for layer in handle.layers]
     table = plan.rotary(64).inv_freq
-    assert torch.equal(table, handle.extension.theta.table(handle.facts, 1).inv_freq)
+    assert torch.equal(table, handle.extension.frequencies_or_rope.table(handle.facts, 1).inv_freq)
     assert table[-1] == 0
 
 

@@ -273,11 +273,11 @@ def test_a_corrected_trained_length_counts_everywhere(tmp_path):
     assert inspect(again).facts.trained_len == 48
     assert inspect(model, trained_len=40).target_len == 320
     with extended(model, "yarn", target_len=96, trained_len=48) as handle:
-        assert handle.extension.theta.factor == 2
+        assert handle.extension.frequencies_or_rope.factor == 2
     correct(model, 64)
     assert inspect(model).facts.trained_len == 64
     with extended(model, "yarn", target_len=128) as handle:
-        assert handle.extension.theta.factor == 2
+        assert handle.extension.frequencies_or_rope.factor == 2
     with pytest.raises(InvalidValue, match="trained_len"):
         extend(model, "yarn:factor=2", trained_len=0)
 
@@ -375,7 +375,7 @@ def test_layers_with_windows_lose_the_own_schedule_too_where_they_have_it(line, 
 def test_replaced_a_length_between_the_original_and_the_trained_one_can_be_asked_for():
     model = small("Qwen2.5-7B-Instruct with YaRN")
     with extended(model, "yarn+instead", target_len=512) as handle:
-        assert handle.extension.theta.factor == 2
+        assert handle.extension.frequencies_or_rope.factor == 2
     with pytest.raises(DoesNotFit, match="above the trained length \\(256\\)"):
         extend(model, "yarn+instead", target_len=256)
     with pytest.raises(DoesNotFit, match="above the trained length \\(1024\\)"):
