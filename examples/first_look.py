@@ -35,7 +35,7 @@ def look(extension: rw.Extension, facts: rw.Facts, text: int) -> Look:
     """The last query's view."""
     row, keys = torch.tensor([text - 1]), torch.arange(text)
     visible, furthest = 0, 0.0
-    for span in extension.spans.spans():
+    for span in extension.reach_or_causal.spans():
         start, stop = (int(bound) for bound in span.bounds(row))
         visible += stop - start
         if stop > start:

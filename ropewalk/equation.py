@@ -164,7 +164,7 @@ def reference_logits(
     turns_p = extension.frequencies_or_rope.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
     logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
     for table, rows_bi in _rows_by_table(extension.frequencies_or_rope, facts, i_bi):
-        for span in extension.spans.spans():
+        for span in extension.reach_or_causal.spans():
             start_bi, stop_bi = span.bounds(i_bi)
             stop_bi = torch.where(stop_bi == i_bi + 1, until_bi + 1, stop_bi)[:, :, None]
             inside_bij = (start_bi[:, :, None] <= j_bj[:, None]) & (j_bj[:, None] < stop_bi)

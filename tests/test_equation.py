@@ -91,7 +91,7 @@ def apart_by_pair(extension, facts, numbers, apart):
     """The distances of every pair, [rows, keys, pairs]."""
     inv_freq = extension.frequencies_or_rope.table(facts, 1).inv_freq
     apart = apart[:, :, None].repeat(1, 1, len(inv_freq))
-    for span in extension.spans.spans():
+    for span in extension.reach_or_causal.spans():
         start, stop = span.bounds(numbers)
         inside = (start[:, None] <= numbers) & (numbers < stop[:, None])
         if span.pairs is not None:
@@ -105,7 +105,7 @@ def apart_by_pair(extension, facts, numbers, apart):
 def complex_attention(extension, q, k, v, facts):
     """The equation in complex numbers, from a matrix of apparent distances: no vector is ever rotated."""
     length, numbers = q.shape[2], extension.numbering.number(q.shape[2])
-    apart = relative(extension.spans, int(numbers[-1]) + 1)[numbers][:, numbers]
+    apart = relative(extension.reach_or_causal, int(numbers[-1]) + 1)[numbers][:, numbers]
     k, v = (x.repeat_interleave(facts.heads // facts.groups, 1) for x in (k, v))
     tables = [extension.frequencies_or_rope.table(facts, int(number) + 1) for number in numbers]
     turning = 2 * len(tables[0].inv_freq)

@@ -137,7 +137,7 @@ def _draw(line: str, path: Path) -> None:
 
 def _draw_reach(panel: Axes, extension: Extension, who: str) -> None:
     places = torch.arange(READ)
-    seen = effective_distances(extension.spans, places, places)
+    seen = effective_distances(extension.reach_or_causal, places, places)
     known, new = (seen.where(mask, torch.nan).numpy() for mask in (seen < TRAINED, seen >= TRAINED))
     panel.imshow(known, cmap="Greys_r", vmin=0, vmax=1.25 * TRAINED)
     panel.imshow(new, cmap=ListedColormap(["#d9534f"]))

@@ -41,7 +41,7 @@ def draw_reach(path: Path) -> None:
     """One panel per reach: grey is a distance the model knows, red one that it never saw."""
     figure, panels = plt.subplots(2, 4, figsize=(12, 6.6), layout="constrained")
     for panel, (title, text) in zip(panels.flat, REACHES.items(), strict=True):
-        seen = effective_distances(parse(text).spans, torch.arange(LENGTH), torch.arange(LENGTH))
+        seen = effective_distances(parse(text).reach_or_causal, torch.arange(LENGTH), torch.arange(LENGTH))
         image = panel.imshow(seen.where(seen < TRAINED, torch.nan), cmap="Greys_r", vmin=0, vmax=TRAINED - 1)
         panel.imshow(seen.where(seen >= TRAINED, torch.nan), cmap=ListedColormap(["#d9534f"]))
         panel.set_title(title)

@@ -153,7 +153,7 @@ def prepared(extension: rw.Extension, facts: rw.Facts, inputs: Sequence[Tensor],
     """What a backend is given, as `attend` makes it for one sequence."""
     q, k, v = inputs
     at, terms = torch.arange(k.shape[2]), layer_terms(extension, facts, None, weights)
-    keys = [SpanKeys(k, v, at)] * len(terms.extension.spans.spans())
+    keys = [SpanKeys(k, v, at)] * len(terms.extension.reach_or_causal.spans())
     segments = segments_of(terms.extension, terms.facts, at, [at] * len(keys))
     return AttentionInputs(problem_of(q, at, keys, segments, terms), terms, q, at.to(q.device), keys)
 
@@ -236,5 +236,5 @@ def weights_of(extension: rw.Extension, facts: rw.Facts, place: Place, *, learni
 def share_of_pairs(extension: rw.Extension, facts: rw.Facts, length: int) -> float:
     """The query-key pairs that an extension sees, as a share of those that causal attention sees."""
     at = torch.arange(length)
-    segments = segments_of(extension, facts, at, [at] * len(extension.spans.spans()))
+    segments = segments_of(extension, facts, at, [at] * len(extension.reach_or_causal.spans()))
     return sum(tile.pairs for one in segments for tile in one.tiles) / (length * (length + 1) / 2)

@@ -121,7 +121,7 @@ def explain(
 def _for_every_span(k_bgjd: Tensor, v_bgjd: Tensor, group: SequenceGroup, terms: LayerTerms) -> list[SpanKeys]:
     """All spans read the same keys here."""
     span_keys = SpanKeys(k_bgjd, v_bgjd, group.numbers, False, group.pair_positions, group.last_seen)
-    return [span_keys] * len(terms.extension.spans.spans())
+    return [span_keys] * len(terms.extension.reach_or_causal.spans())
 
 
 class _Tokens(NamedTuple):

@@ -139,7 +139,7 @@ def _pairs(shown: ShownExtension) -> list[RotatedPair]:
     (_, extension, facts, length), turn = shown, 2 * math.pi
     after = extension.frequencies_or_rope.table(facts, length).inv_freq
     before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), length).inv_freq
-    reached = _reached_by_pair(extension.spans, length - 1, extension.turns(facts)) + 1
+    reached = _reached_by_pair(extension.reach_or_causal, length - 1, extension.turns(facts)) + 1
     return [
         RotatedPair(
             pair=pair,
@@ -165,7 +165,7 @@ def _reached_by_pair(reach: Reach, i: int, turns: Tensor) -> Tensor:
 
 def _reached(shown: ShownExtension) -> float:
     """The largest effective distance in the text, and one."""
-    return furthest(shown.extension.spans, shown.length - 1) + 1
+    return furthest(shown.extension.reach_or_causal, shown.length - 1) + 1
 
 
 def _rotations(console: Console, shown: ShownExtension) -> None:

@@ -51,7 +51,7 @@ def covered_length(extension: Extension, facts: Facts) -> float:
 
 def _longest_below(extension: Extension, length: float) -> float:
     def exceeds(row: int) -> bool:
-        return furthest(extension.spans, row) + 1 > length
+        return furthest(extension.reach_or_causal, row) + 1 > length
 
     return bisect_left(range(NO_LIMIT), True, key=exceeds) if exceeds(NO_LIMIT) else math.inf
 

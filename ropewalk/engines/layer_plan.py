@@ -185,8 +185,8 @@ def _why_not_tables(layer: LayerPlan, target_len: int) -> str:
     extension, facts = layer.extension, layer.facts
     if extension.biases:
         return f"{extension.biases[0].name} adds to the logits"
-    if not isinstance(extension.spans, Causal) and extension.reach != _own_window(layer):
-        return f"{extension.spans.name} changes which keys a query sees, or where"
+    if not isinstance(extension.reach_or_causal, Causal) and extension.reach != _own_window(layer):
+        return f"{extension.reach_or_causal.name} changes which keys a query sees, or where"
     if not layer.rotates:
         return f"{_first_scale(layer)} scales layers that do not rotate"
     if len(extension.frequencies_or_rope.stages(facts, target_len)) > 1:

@@ -73,7 +73,7 @@ class Extension:
         return self.frequencies or RoPE()
 
     @property
-    def spans(self) -> Reach:
+    def reach_or_causal(self) -> Reach:
         return self.reach or Causal()
 
     @property
@@ -134,7 +134,9 @@ class Extension:
         if self.biases:
             row = torch.tensor([min(LONG_FACTOR * facts.trained_len, MOST_POSITIONS)])
             for bias in self.biases:
-                bias.check_reached(furthest(self.spans, int(row)), _sees_all(self.spans, row), facts)
+                bias.check_reached(
+                    furthest(self.reach_or_causal, int(row)), _sees_all(self.reach_or_causal, row), facts
+                )
 
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, dict[str, Tensor]]:
         """Initial values of the parameters of biases and scales, by method name, for methods that learn."""
@@ -222,7 +224,7 @@ class Extension:
         if warmth:
             lines.append(f"{warmth.removesuffix(' * ')} multiplies the dimensions that rotate, as transformers does")
         lines.append("")
-        shown = {"frequencies": (self.frequencies_or_rope,), "reach": (self.spans,), **self.specs}
+        shown = {"frequencies": (self.frequencies_or_rope,), "reach": (self.reach_or_causal,), **self.specs}
         for name, specs in shown.items():
             for part in (part for spec in specs for part in with_inner(spec)):
                 page = page_of(part)

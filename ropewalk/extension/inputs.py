@@ -37,10 +37,10 @@ def layer_extension(
 def _require_no_decay(extension: Extension, facts: Facts) -> None:
     """Refuse a decay under a reach that places pairs differently: a decay counts one distance for all pairs."""
     if (
-        any(span.pairs for span in extension.spans.spans())
+        any(span.pairs for span in extension.reach_or_causal.spans())
         and extension.frequencies_or_rope.table(facts, 1).log_decay.any()
     ):
-        sentence = f"{extension.frequencies_or_rope.name} needs one distance, but {extension.spans.name} gives each pair its own"
+        sentence = f"{extension.frequencies_or_rope.name} needs one distance, but {extension.reach_or_causal.name} gives each pair its own"
         raise DoesNotFit.because("frequencies", sentence, remedy="take a schedule without decay")
 
 
@@ -132,7 +132,7 @@ def require_pair_positions(
     if extension.frequencies_or_rope.table(facts, 1).log_decay.any():
         _refuse_several(extension.frequencies_or_rope.name, "frequencies")
     if not (_rises(extension, facts) and _looks_back(extension, facts)):
-        _refuse_several(extension.spans.name, "reach")
+        _refuse_several(extension.reach_or_causal.name, "reach")
 
 
 def require_last_seen(last_seen_bj: Tensor | None, numbers_bj: Tensor, extension: Extension, facts: Facts) -> None:
@@ -146,7 +146,7 @@ def require_last_seen(last_seen_bj: Tensor | None, numbers_bj: Tensor, extension
         sentence = f"{extension.biases[0].name} is not defined for later keys, which tokens of an image see"
         raise DoesNotFit.because("biases", sentence, remedy="leave images out, or use another method")
     if not _rises(extension, facts):
-        sentence = f"{extension.spans.name} is not defined for later keys, which tokens of an image see"
+        sentence = f"{extension.reach_or_causal.name} is not defined for later keys, which tokens of an image see"
         raise DoesNotFit.because("reach", sentence, remedy=OTHERS)
 
 
@@ -154,7 +154,7 @@ def require_last_seen(last_seen_bj: Tensor | None, numbers_bj: Tensor, extension
 def _rises(extension: Extension, facts: Facts) -> bool:
     """Whether a later position never gets an earlier place."""
     at = torch.arange(4 * facts.trained_len)
-    places = (place(at) for span in extension.spans.spans() for place in (span.q_at, span.k_at))
+    places = (place(at) for span in extension.reach_or_causal.spans() for place in (span.q_at, span.k_at))
     return all(bool((place.diff() >= 0).all()) for place in places)
 
 
@@ -162,7 +162,7 @@ def _rises(extension: Extension, facts: Facts) -> bool:
 def _looks_back(extension: Extension, facts: Facts) -> bool:
     """Whether no key is placed behind its query, even at the same position, as tokens of one image are."""
     at = torch.arange(4 * facts.trained_len)
-    latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.spans.spans())  # key of any row
+    latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.reach_or_causal.spans())  # key of any row
     return all(bool((span.q_at(at) >= span.k_at(at.clamp(max=max(last, 0)))).all()) for span, last in latest)
 
 

@@ -43,13 +43,13 @@ def draw(text: str, facts: Facts, length: int) -> Json:
         ground = extension.ground(facts)
         first = extension.at_layer(0, ground)
         _require_small(first)
-        reach = f"{first.spans}@{length}"
+        reach = f"{first.reach_or_causal}@{length}"
         angles = pair_angles(extension, ground, length)
         drawing = _words(line, extension) | _numbers(extension, first, facts, length) | {"reach": reach}
         drawing |= {"pairs": _pairs(angles), "warnings": warnings(line, extension, facts, length, angles)}
         if engines := in_engines(line, facts, length):
             drawing |= {"engines": engines.kinds, "flags": engines.flags}
-        return {"drawings": {key: drawing}, "reaches": {reach: _reach(first.spans, length)}}
+        return {"drawings": {key: drawing}, "reaches": {reach: _reach(first.reach_or_causal, length)}}
     except RopewalkError as refused:
         return {"drawings": {key: {"refused": str(refused)}}, "reaches": {}}
 

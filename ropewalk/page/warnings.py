@@ -42,7 +42,7 @@ def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles
 def _of_length(extension: Extension, facts: Facts, length: int, angles: list[PairAngles]) -> list[Warned]:
     """Those that the target length decides."""
     first, times = extension.at_layer(0, facts), length / facts.trained_len
-    unseen, distance = sum(pair.unseen for pair in angles), furthest(first.spans, length - 1)
+    unseen, distance = sum(pair.unseen for pair in angles), furthest(first.reach_or_causal, length - 1)
     warned: list[Warned] = []
     if unseen:
         warned.append(("warn_new", {"count": unseen}))
@@ -58,4 +58,6 @@ def _of_length(extension: Extension, facts: Facts, length: int, angles: list[Pai
 def _forgets(first: Extension, length: int) -> bool:
     """Whether the last query does not see every key."""
     row = torch.tensor([length - 1])
-    return int(sum(stop - start for start, stop in (span.bounds(row) for span in first.spans.spans()))) < length
+    return (
+        int(sum(stop - start for start, stop in (span.bounds(row) for span in first.reach_or_causal.spans()))) < length
+    )

@@ -20,7 +20,11 @@ MIXED = Extension(reach=Window(window=4), layers={-1: LAST})
 
 def test_empty_slots_keep_what_the_model_does():
     empty = Extension()
-    assert (empty.frequencies_or_rope.name, empty.spans.name, empty.numbering.name) == ("rope", "causal", "sequential")
+    assert (empty.frequencies_or_rope.name, empty.reach_or_causal.name, empty.numbering.name) == (
+        "rope",
+        "causal",
+        "sequential",
+    )
     assert empty.specs == {}
     assert empty.to_json() == {}
     assert Extension.from_json({}) == empty
@@ -38,12 +42,12 @@ def test_sum():
 def test_a_layer_keeps_what_its_own_extension_leaves_open():
     both = parse("hwfa:layers=4,window=4") + parse("yarn:factor=4") + parse("biases.alibi")
     below, last = both.at_layer(0, FACTS), both.at_layer(3, FACTS)
-    assert (below.frequencies_or_rope, below.spans, below.scales) == (
+    assert (below.frequencies_or_rope, below.reach_or_causal, below.scales) == (
         ByParts(factor=4),
         Window(window=4),
         (YarnTemperature(factor=4),),
     )
-    assert (last.frequencies_or_rope, last.spans, last.scales) == (NoPE(), Causal(), (LogN(clipped=False),))
+    assert (last.frequencies_or_rope, last.reach_or_causal, last.scales) == (NoPE(), Causal(), (LogN(clipped=False),))
     assert below.biases == last.biases == (ALiBi(),)
 
 

@@ -126,7 +126,7 @@ def matrix(steps, count):
     "line", [*LINES, "dual_chunk:chunk=30,local=7", "self_extend:window=9,group=5", "bca", "string"]
 )
 def test_distances_are_those_of_the_reach(line):
-    reach = parse_for(line, SMALL, LENGTH).at_layer(0, SMALL).spans
+    reach = parse_for(line, SMALL, LENGTH).at_layer(0, SMALL).reach_or_causal
     drawing, at = one(line), torch.tensor(places(LENGTH))
     expected = effective_distances(reach, at, at)
     torch.testing.assert_close(matrix(drawing["rows"], len(at)), expected, rtol=0, atol=0.02, equal_nan=True)

@@ -63,7 +63,7 @@ class Session:
         self.begins = (begins[0],) if len(set(begins)) == 1 else tuple(begins)
         self.rows = len(begins)
         self.first = torch.tensor(self.begins)
-        self.spans = self.terms.extension.spans.spans()
+        self.spans = self.terms.extension.reach_or_causal.spans()
         self.turns = self.terms.extension.turns(facts)
         self.buffers, self.stored, self.buffer_of = _buffers(self.spans, self.turns, self.begins, spare)
         self.spare = spare

@@ -175,7 +175,7 @@ def segments_of(
     `pair_positions` has a position for each pair of each key, where those differ: then all spans read the same keys.
     `until` has the number of the last key that each query sees, where that may be later than its own.
     """
-    segments, spans = [], extension.spans.spans()
+    segments, spans = [], extension.reach_or_causal.spans()
     turns = extension.turns(facts) if any(span.pairs for span in spans) else torch.empty(0)
     for rows in stages(extension, facts, i):
         table = extension.frequencies_or_rope.table(facts, int(i[rows.start]) + 1)

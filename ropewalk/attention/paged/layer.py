@@ -61,7 +61,7 @@ class PagedLayer:
     def __init__(self, terms: LayerTerms) -> None:
         if not isinstance(terms.extension.numbering, Sequential):
             raise InvalidValue("positions", "sequential with pages", terms.extension.numbering)
-        self.terms, self.spans = terms, terms.extension.spans.spans()
+        self.terms, self.spans = terms, terms.extension.reach_or_causal.spans()
         self.turns = terms.extension.turns(terms.facts)
         self.first_table = terms.extension.frequencies_or_rope.table(terms.facts, 1)
         if reason := why_not_in_pages(terms.extension, terms.facts):
@@ -88,7 +88,7 @@ class PagedLayer:
     @property
     def retention(self) -> Retention:
         """Which past keys may still be seen; pages that hold only others may be freed."""
-        return reach_retention(self.terms.extension.spans)
+        return reach_retention(self.terms.extension.reach_or_causal)
 
     def read(
         self,

@@ -211,7 +211,7 @@ def _choosing(layer: ExtendedLayer) -> ExitStack:
     """Let a layer make its mask from what its reach shows, and what chooses inside it rotate as the model does."""
     module, undo = layer.probed.module, ExitStack()
     rotation = partial(put_back, layer.probed.rotary, layer.probed.layer_type)
-    called = partial(call_with_mask, layer.depth, layer.extension.spans)
+    called = partial(call_with_mask, layer.depth, layer.extension.reach_or_causal)
     undo.callback(module.register_forward_pre_hook(called, with_kwargs=True).remove)
     for part in module.modules():
         if part is not module:

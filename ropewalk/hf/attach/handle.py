@@ -160,7 +160,7 @@ def _used_slots(local: Extension, layer: ExtendedLayer) -> set[str]:
     if layer.keeps_window:  # its schedule alone is replaced
         return used & {"frequencies", "scales"}
     turns = rotates and not isinstance(layer.extension.frequencies_or_rope, NoPE)
-    hides = not reach_retention(local.spans).everything
+    hides = not reach_retention(local.reach_or_causal).everything
     return used | ({"reach", "positions"} if turns or hides or local.biases else set())
 
 

@@ -33,7 +33,7 @@ def key_share(extension: Extension, inspection: Inspection) -> float:
     length, rows = inspection.target_len, torch.arange(inspection.target_len)
     pairs = 0
     for depth, layer in enumerate(inspection.layers):
-        reach = layer.reach or extension.at_layer(depth, inspection.facts).spans
+        reach = layer.reach or extension.at_layer(depth, inspection.facts).reach_or_causal
         for span in reach.spans():
             start, stop = span.bounds(rows)
             pairs += int((stop - start).sum())

@@ -139,7 +139,7 @@ def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAng
     """Of every pair, fastest first, for texts of a length; of the first layer if layers differ."""
     first_layer = extension.at_layer(0, facts)
     before, after = RoPE().table(facts, length).inv_freq, first_layer.frequencies_or_rope.table(facts, length).inv_freq
-    reached = _furthest(first_layer.spans, length - 1, first_layer.turns(facts)) + 1
+    reached = _furthest(first_layer.reach_or_causal, length - 1, first_layer.turns(facts)) + 1
     full = 2 * math.pi
     # A partial rotation has no entry for the pairs that it leaves alone.
     pairs = zip_longest(before.tolist(), after.tolist(), reached.tolist(), fillvalue=0.0)

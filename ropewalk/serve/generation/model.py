@@ -107,7 +107,7 @@ def _paged_layers(layers: Sequence[ExtendedLayer]) -> list[PagedLayer]:
 
 def _max_len(layer: ExtendedLayer) -> int | None:
     """The longest text in which every effective distance is one that the schedule carries; None without a limit."""
-    theta, reach = layer.extension.frequencies_or_rope, layer.extension.spans
+    theta, reach = layer.extension.frequencies_or_rope, layer.extension.reach_or_causal
     familiar = layer.facts.trained_len * theta.stretch
     if math.isinf(familiar) or not layer.probed.rotating or furthest(reach, LONGER_THAN_ANY) < familiar:
         return None

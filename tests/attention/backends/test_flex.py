@@ -42,7 +42,7 @@ def by_flex(monkeypatch):
 def text_of(extension, length, facts=FACTS):
     """The segments of a whole sequence."""
     numbers = torch.arange(length)
-    return segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    return segments_of(extension, facts, numbers, [numbers] * len(extension.reach_or_causal.spans()))
 
 
 def computed(segments, tensors, bias_at=None):
