@@ -159,7 +159,7 @@ def _prepare(
         return sequence_groups(numbers_bj, *tokens[1:], queries=queries)
 
     # What images bring is checked against each layer's extension; other numberings may draw random numbers anew.
-    if tokens.of_images or not isinstance(terms.extension.numbering, Sequential):
+    if tokens.of_images or not isinstance(terms.extension.positions_or_sequential, Sequential):
         return terms, groups()
     spec = (queries, k_bgjd.shape, tokens.positions_bj is None, tokens.documents_bj is None)
     return terms, compute_once("sequence groups", spec, tuple(x for x in tokens if x is not None), groups)

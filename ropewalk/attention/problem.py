@@ -112,7 +112,10 @@ def _complete_extension(extension: Extension, facts: Facts, layer: int | None, s
     weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
     of_layer = layer_extension(extension, facts, layer, weights)
     return replace(
-        of_layer, frequencies=of_layer.frequencies_or_rope, reach=of_layer.reach_or_causal, positions=of_layer.numbering
+        of_layer,
+        frequencies=of_layer.frequencies_or_rope,
+        reach=of_layer.reach_or_causal,
+        positions=of_layer.positions_or_sequential,
     )
 
 

@@ -77,7 +77,7 @@ class Extension:
         return self.reach or Causal()
 
     @property
-    def numbering(self) -> Positions:
+    def positions_or_sequential(self) -> Positions:
         return self.positions or Sequential()
 
     @property

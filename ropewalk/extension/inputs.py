@@ -108,7 +108,9 @@ def number_keys(
     padded_bj = torch.zeros(shape, dtype=torch.bool) if positions_bj is None else positions_bj.cpu() == PAD
     _require_adjacent(texts_bj, padded_bj)
     if positions_bj is None:
-        rows = [torch.cat([extension.numbering.number(count) for count in _runs(row)]) for row in texts_bj]
+        rows = [
+            torch.cat([extension.positions_or_sequential.number(count) for count in _runs(row)]) for row in texts_bj
+        ]
         return torch.stack(rows).to(k_bgjd.device)
     for numbers, texts in zip(positions_bj.cpu(), texts_bj, strict=True):
         _require_ascending(numbers, texts)

@@ -20,7 +20,7 @@ MIXED = Extension(reach=Window(window=4), layers={-1: LAST})
 
 def test_empty_slots_keep_what_the_model_does():
     empty = Extension()
-    assert (empty.frequencies_or_rope.name, empty.reach_or_causal.name, empty.numbering.name) == (
+    assert (empty.frequencies_or_rope.name, empty.reach_or_causal.name, empty.positions_or_sequential.name) == (
         "rope",
         "causal",
         "sequential",
@@ -105,7 +105,7 @@ def test_layers_are_found_from_either_end():
 
 def test_the_numbering_is_that_of_the_whole_model():
     mixed = MIXED + parse("randomized:limit=99")
-    assert mixed.at_layer(-1, FACTS).numbering.name == "randomized"
+    assert mixed.at_layer(-1, FACTS).positions_or_sequential.name == "randomized"
 
 
 def test_weights_are_named_by_method():

@@ -57,7 +57,7 @@ class Session:
         spare: int = 0,
     ) -> None:
         self.terms = layer_terms(extension, facts, layer, weights)
-        facts, numbering = self.terms.facts, self.terms.extension.numbering
+        facts, numbering = self.terms.facts, self.terms.extension.positions_or_sequential
         if not isinstance(numbering, Sequential):
             raise InvalidValue("positions", "sequential with a cache", numbering, remedy="use others in training only")
         self.begins = (begins[0],) if len(set(begins)) == 1 else tuple(begins)

@@ -59,8 +59,8 @@ class PagedLayer:
     """
 
     def __init__(self, terms: LayerTerms) -> None:
-        if not isinstance(terms.extension.numbering, Sequential):
-            raise InvalidValue("positions", "sequential with pages", terms.extension.numbering)
+        if not isinstance(terms.extension.positions_or_sequential, Sequential):
+            raise InvalidValue("positions", "sequential with pages", terms.extension.positions_or_sequential)
         self.terms, self.spans = terms, terms.extension.reach_or_causal.spans()
         self.turns = terms.extension.turns(terms.facts)
         self.first_table = terms.extension.frequencies_or_rope.table(terms.facts, 1)
