@@ -95,7 +95,7 @@ def used_methods() -> set[str]:
     used = set()
     for line in (*(preset.__name__ for preset in presets.ALL), *ALONE):
         extension = _parsed(line, LARGE)
-        for part in (extension, *(inner for _, inner in extension.overrides)):
+        for part in (extension, *(inner for _, inner in extension.layer_items)):
             used |= {f"{slot}.{spec.name}" for slot, specs in part.specs.items() for spec in specs}
     searched = {"frequencies.longrope", "frequencies.by_shares"}
     return used | searched | {"reach.causal", "positions.sequential"}  # the latter are what an empty slot is
@@ -125,8 +125,8 @@ def draw_gallery(folder: Path = FOLDER) -> None:
 def _draw(line: str, path: Path) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(8.4, 2.4), layout="constrained")
     small, large = parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers), _parsed(line, LARGE)
-    lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.overrides))  # as most layers are
-    _draw_reach(panels[0], small.at_layer(lower, SMALL), "a lower layer" if small.overrides else "a query")
+    lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.layer_items))  # as most layers are
+    _draw_reach(panels[0], small.at_layer(lower, SMALL), "a lower layer" if small.layer_items else "a query")
     _draw_pairs(panels[1], large.at_layer(lower, LARGE))
     _draw_logit(panels[2], large.at_layer(lower, LARGE))
     drawn = io.BytesIO()

@@ -119,7 +119,7 @@ def _stretch(extension: Extension) -> float:
 
 def _all_specs(extension: Extension) -> list[tuple[str, Spec]]:
     """All methods in use, those inside others and of single layers included, without repeats."""
-    parts = [extension, *(override for _, override in extension.overrides)]
+    parts = [extension, *(override for _, override in extension.layer_items)]
     specs = [(slot, spec) for part in parts for slot, methods in part.specs.items() for spec in methods]
     return list(dict.fromkeys((slot, part) for slot, spec in specs for part in with_inner(spec)))
 

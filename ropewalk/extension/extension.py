@@ -81,7 +81,7 @@ class Extension:
         return self.positions or Sequential()
 
     @property
-    def overrides(self) -> Layers:
+    def layer_items(self) -> Layers:
         """`layers` as stored: pairs of a layer and its extension, in order."""
         return cast(Layers, self.layers)
 
@@ -113,9 +113,9 @@ class Extension:
         return replace(self, **{**stated, "layers": ()})
 
     def _by_layer(self, facts: Facts) -> dict[int, Extension]:
-        by_layer = {_layer_index(key, facts): extension for key, extension in self.overrides}
-        if len(by_layer) < len(self.overrides):
-            keys = [key for key, _ in self.overrides]
+        by_layer = {_layer_index(key, facts): extension for key, extension in self.layer_items}
+        if len(by_layer) < len(self.layer_items):
+            keys = [key for key, _ in self.layer_items]
             raise DoesNotFit("layers", f"different layers of a model with {facts.layers} layers", keys)
         return by_layer
 
@@ -170,7 +170,7 @@ class Extension:
                 merged[name] = _combine_schedules(mine, theirs)
             else:
                 merged[name] = _one_of(name, mine, theirs)
-        layers = _merge_layers(dict(self.overrides), dict(other.overrides))
+        layers = _merge_layers(dict(self.layer_items), dict(other.layer_items))
         return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def over(self, other: Extension) -> Extension:
@@ -193,8 +193,8 @@ class Extension:
                 merged[name] = theirs if mine is None else rewrap(mine, theirs)
             else:
                 merged[name] = mine or theirs
-        layers = dict(other.overrides)
-        for key, override in self.overrides:
+        layers = dict(other.layer_items)
+        for key, override in self.layer_items:
             layers[key] = override.over(layers.get(key, Extension()))
         return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
@@ -204,7 +204,7 @@ class Extension:
         for name, specs in self.specs.items():
             values[name] = [spec.to_json() for spec in specs] if SLOTS[name].several else specs[0].to_json()
         if self.layers:
-            values["layers"] = {str(key): override.to_json() for key, override in self.overrides}
+            values["layers"] = {str(key): override.to_json() for key, override in self.layer_items}
         return {**values, INSTEAD: True} if self.replaces_scaling else values
 
     @classmethod
@@ -231,7 +231,7 @@ class Extension:
                 lines += [f"{name}.{part}", *_indent(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
         if self.replaces_scaling:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
-        for key, override in self.overrides:
+        for key, override in self.layer_items:
             lines += [f"in layer {key}:", *_indent(self._overridden(override).describe()), ""]
         return "\n".join(lines).rstrip()
 

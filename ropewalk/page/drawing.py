@@ -91,7 +91,7 @@ def ground_of(facts: Facts) -> Json:
 
 def _words(line: Line, extension: Extension) -> Json:
     """What a line is and what it is made of, as keys of the catalogue and as lines."""
-    made = [(None, extension), *extension.overrides]
+    made = [(None, extension), *extension.layer_items]
     methods = dict.fromkeys(
         f"{slot}.{spec.name}" for _, one in made for slot, specs in one.specs.items() for spec in specs
     )

@@ -151,7 +151,7 @@ def test_windows_of_short_trained_lengths_are_not_tiny(trained_len, sizes):
 
 
 def full_layers(extension):
-    return [layer for layer, override in extension.overrides if override.reach == Causal()]
+    return [layer for layer, override in extension.layer_items if override.reach == Causal()]
 
 
 def test_swan_begins_with_a_full_layer():

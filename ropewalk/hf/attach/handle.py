@@ -139,7 +139,7 @@ class Handle(NeverCopied):
 
 def stated_slots(extension: Extension) -> list[str]:
     """The slots that an extension fills, in the whole model or in a layer."""
-    filled = {name for one in (extension, *dict(extension.overrides).values()) for name in one.specs}
+    filled = {name for one in (extension, *dict(extension.layer_items).values()) for name in one.specs}
     return [name for name in SLOTS if name in filled]
 
 

@@ -36,7 +36,7 @@ def standard_config(
 ) -> Any | DoesNotFit:
     """A copy of the config with the extension, or the reason why no config says it."""
     if extension.layers:
-        keys = [key for key, _ in extension.overrides]
+        keys = [key for key, _ in extension.layer_items]
         return DoesNotFit("layers", "all equal in a config", keys, remedy="only ropewalk.load runs it")
     rotating_layers = [layer for layer in layers if layer.probed.rotating and not layer.left_alone]
     if not rotating_layers:

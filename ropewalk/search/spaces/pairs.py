@@ -89,7 +89,7 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
     """A static extension as shares, monotone or not, and a temperature."""
     layer = extension.at_layer(0, goal.facts)
     if extension.layers:
-        raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.overrides])
+        raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.layer_items])
     warmth = math.prod(constant_scale(layer, goal.facts))
     table = static_table(layer, layer.ground(goal.facts))
     times = torch.where(
