@@ -142,7 +142,7 @@ def reference_logits(
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
     """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
-    learned, facts = weights or {}, extension.ground(facts)
+    learned, facts = weights or {}, extension.builds_on(facts)
     extension = layer_extension(extension, facts, layer, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     require_mask(model_mask_bhij, q_bhid, k_bgjd)

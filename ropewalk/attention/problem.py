@@ -101,7 +101,7 @@ def layer_terms(
     extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None
 ) -> LayerTerms:
     """The terms of one layer, checked against the model and against the learned numbers."""
-    facts, weights = extension.ground(facts), weights or {}
+    facts, weights = extension.builds_on(facts), weights or {}
     shapes = tuple((name, tuple((key, x.shape) for key, x in group.items())) for name, group in weights.items())
     return LayerTerms(_complete_extension(extension, facts, layer, shapes), facts, weights)
 

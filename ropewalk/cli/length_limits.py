@@ -45,7 +45,7 @@ def covered_length(extension: Extension, facts: Facts) -> float:
     """The longest text in which no layer meets an effective distance beyond the trained ones, times its stretch."""
     every = {extension.at_layer(layer, facts) for layer in range(facts.layers)}
     return min(
-        _longest_below(layer, layer.ground(facts).trained_len * layer.frequencies_or_rope.stretch) for layer in every
+        _longest_below(layer, layer.builds_on(facts).trained_len * layer.frequencies_or_rope.stretch) for layer in every
     )
 
 

@@ -91,9 +91,9 @@ class Extension:
         filled = {name: getattr(self, name) for name in SLOTS}
         return {name: value if isinstance(value, tuple) else (value,) for name, value in filled.items() if value}
 
-    def ground(self, facts: Facts) -> Facts:
+    def builds_on(self, facts: Facts) -> Facts:
         """The facts that this extension builds on: the checkpoint's, or those before its schedule where that is replaced."""
-        return facts.undone if self.replaces_scaling else facts
+        return facts.unscaled if self.replaces_scaling else facts
 
     def turns(self, facts: Facts) -> Tensor:
         """How often each pair turns within the trained length, under the table of the first row."""
@@ -121,7 +121,7 @@ class Extension:
 
     def check_against(self, facts: Facts) -> None:
         """Refuse a model that this extension does not fit, before anything is computed or changed."""
-        facts = self.ground(facts)
+        facts = self.builds_on(facts)
         for override in self._by_layer(facts).values():
             self._overridden(override).check_against(facts)
         self.frequencies_or_rope.check_against(facts)

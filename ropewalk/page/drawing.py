@@ -40,7 +40,7 @@ def draw(text: str, facts: Facts, length: int) -> Json:
         line = read_line(text)
         extension = line.build_for(facts, length)
         extension.check_against(facts)
-        ground = extension.ground(facts)
+        ground = extension.builds_on(facts)
         first = extension.at_layer(0, ground)
         _require_small(first)
         reach = f"{first.reach_or_causal}@{length}"
@@ -107,7 +107,7 @@ def _words(line: Line, extension: Extension) -> Json:
 
 def _numbers(extension: Extension, first: Extension, facts: Facts, length: int) -> Json:
     """The curves of the first layer."""
-    ground = extension.ground(facts)
+    ground = extension.builds_on(facts)
     weights = first.weights(ground, Generator().manual_seed(0))
     known = min(ground.trained_len * first.frequencies_or_rope.stretch, length) - 1
     return {

@@ -23,7 +23,7 @@ def needs_of(line: Line) -> Needs:
 
 def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles: list[PairAngles]) -> list[Warned]:
     """The words that hold, under an extension that fits the model."""
-    ground, needed = extension.ground(facts), needs_of(line)
+    ground, needed = extension.builds_on(facts), needs_of(line)
     schedule = extension.at_layer(0, ground).frequencies_or_rope
     changes_short = not torch.equal(schedule.table(ground, 1).inv_freq, RoPE().table(ground, 1).inv_freq)
     said = {
@@ -32,7 +32,7 @@ def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles
         "warn_decoding": bool(extension.decoding),
         "warn_surgery": bool(extension.surgery),
         "warn_numbering": bool(extension.positions),
-        "warn_own": facts != facts.undone and extension.frequencies is not None and not extension.replaces_scaling,
+        "warn_own": facts != facts.unscaled and extension.frequencies is not None and not extension.replaces_scaling,
         "warn_static": changes_short and needed != "training",
     }
     warned: list[Warned] = [(word, {}) for word, holds in said.items() if holds]

@@ -250,7 +250,7 @@ def stretches(fit: FitResult) -> list[ReportFigure]:
     lines = []
     for tested in compared:
         try:
-            table = static_table(tested.extension.at_layer(0, facts), tested.extension.ground(facts))
+            table = static_table(tested.extension.at_layer(0, facts), tested.extension.builds_on(facts))
         except DoesNotFit:
             return []
         times = torch.where(table > 0, trained_theta(facts) / table, 1.0).tolist()  # 1 for pairs without rotation

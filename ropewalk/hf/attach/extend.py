@@ -204,12 +204,12 @@ def _build(extension: Extension | Line, facts: Facts, target_len: int | None) ->
     if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
         raise InvalidValue("target_len", "a whole number of tokens", target_len)
     if isinstance(extension, Line):
-        ground = facts.undone if extension.replaces_scaling else facts
+        ground = facts.unscaled if extension.replaces_scaling else facts
         require_beyond("target_len", target_len, ground.trained_len)  # before a preset computes with it
         extension = extension.build_for(facts, target_len)
     if not isinstance(extension, Extension):
         raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
-    require_beyond("target_len", target_len, extension.ground(facts).trained_len)
+    require_beyond("target_len", target_len, extension.builds_on(facts).trained_len)
     for slot, remedy in (("decoding", "use rw.nbce_generate"), ("surgery", "convert the model first (rw.convert)")):
         if getattr(extension, slot):
             name = extension.specs[slot][0].name

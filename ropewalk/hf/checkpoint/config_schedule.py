@@ -177,7 +177,7 @@ def _schedule_of_one_number(table: Tensor, facts: Facts, part: dict[str, Any]) -
     base = _base(float(table[-1]), facts.rotating)
     if base > 1 and _alike(formula(replace(facts, base=base)), table, close):
         return {"rope_theta": base, "rope_type": "default"}
-    plain = trained_theta(facts.undone)  # with the pairs that do not rotate by the model's layout
+    plain = trained_theta(facts.unscaled)  # with the pairs that do not rotate by the model's layout
     factor = float(f"{float(plain[0] / table[0]):.6g}") if table[0] > 0 else 0.0
     if factor < 1 or not _alike(plain / factor, table, close):
         return {}

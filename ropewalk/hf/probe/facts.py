@@ -285,7 +285,7 @@ def is_stretched(layer: ProbedLayer, facts: Facts) -> bool:
     """Whether a layer came with a schedule: a table that differs from its base's, a temperature, or a varying table."""
     if layer.temperature != 1 or layer.varies:
         return True
-    plain = facts.undone.inv_freq  # with the pairs that do not rotate by the model's layout
+    plain = facts.unscaled.inv_freq  # with the pairs that do not rotate by the model's layout
     if facts.inv_freq is None or plain is None:
         return facts.inv_freq is not None
     return any(abs(theta - usual) > TABLE_RTOL * usual for theta, usual in zip(facts.inv_freq, plain, strict=True))
@@ -345,7 +345,7 @@ def what_happens(schedule: str, extension: Extension, facts: Facts, layers: Sequ
     came = "the checkpoint came without rotation" if schedule == DROPPED else f"the checkpoint came with {schedule}"
     named = str(extension.frequencies) if extension.frequencies else "plain RoPE"
     if extension.replaces_scaling:
-        length = f"the trained length is the original one, {facts.undone.trained_len:,} tokens"
+        length = f"the trained length is the original one, {facts.unscaled.trained_len:,} tokens"
         return f"{came}: {named} replaces it, and {length}"
     if extension.frequencies is None or schedule == DROPPED:
         return f"{came}: it is kept"

@@ -111,7 +111,7 @@ def attach_layer(
     # Random positions are for training, and come with each forward pass.
     local = replace(local, positions=None, frequencies=schedule, scales=_felt_scales(local, layer))
     local.check_against(facts)
-    facts = local.ground(facts)
+    facts = local.builds_on(facts)
     learning = local.weights(facts, torch.Generator().manual_seed(depth))
     plain = layer.scaling if layer.plain_scaling is None else layer.plain_scaling
     scaling, temperature = (plain, 1.0) if local.replaces_scaling else (layer.scaling, layer.temperature)

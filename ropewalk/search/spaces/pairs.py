@@ -91,7 +91,7 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
     if extension.layers:
         raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.layer_items])
     warmth = math.prod(constant_scale(layer, goal.facts))
-    table = static_table(layer, layer.ground(goal.facts))
+    table = static_table(layer, layer.builds_on(goal.facts))
     times = torch.where(
         table > 0, trained_theta(goal.facts) / table, 1.0
     )  # a pair that is not rotated cannot be slowed

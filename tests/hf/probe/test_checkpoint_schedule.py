@@ -342,12 +342,12 @@ def test_the_word_instead():
 
 def test_the_equation_stands_on_the_same_ground():
     facts = Facts(trained_len=128, head_dim=8, base=100.0, inv_freq=(0.5, 0.25, 0.1, 0.0), original_len=32)
-    assert facts.undone == Facts(trained_len=32, head_dim=8, base=100.0, inv_freq=(*facts.undone.inv_freq[:3], 0.0))
+    assert facts.unscaled == Facts(trained_len=32, head_dim=8, base=100.0, inv_freq=(*facts.unscaled.inv_freq[:3], 0.0))
     line = Extension(frequencies=Dynamic(inner=NTK(factor=1)), replaces_scaling=True)
     q, k, v = torch.randn(3, 1, 1, 70, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     from ropewalk import attend, reference_attention
 
-    expected = reference_attention(q, k, v, Extension(frequencies=line.frequencies), facts.undone)
+    expected = reference_attention(q, k, v, Extension(frequencies=line.frequencies), facts.unscaled)
     for found in (reference_attention(q, k, v, line, facts), attend(q, k, v, line, facts)):
         torch.testing.assert_close(found, expected)
     assert not torch.allclose(reference_attention(q, k, v, Extension(frequencies=line.frequencies), facts), expected)
