@@ -92,7 +92,7 @@ class Extension:
         return {name: value if isinstance(value, tuple) else (value,) for name, value in filled.items() if value}
 
     def builds_on(self, facts: Facts) -> Facts:
-        """The facts that this extension builds on: the checkpoint's, or those before its schedule where that is replaced."""
+        """The facts that this extension starts from: the checkpoint's, or those before the scaling that it replaces."""
         return facts.unscaled if self.replaces_scaling else facts
 
     def turns(self, facts: Facts) -> Tensor:
@@ -176,8 +176,8 @@ class Extension:
     def over(self, other: Extension) -> Extension:
         """This extension over another: its filled slots replace the other's, its empty slots keep them.
 
-        Frequencies replace the other's together with their temperature; `replaces_scaling` removes both. A wrapper that is open
-        goes around the other's schedule.
+        Frequencies replace the other's together with their temperature; `replaces_scaling` removes both. A wrapper that
+        is open goes around the other's schedule.
         """
         core = unwrap(self.frequencies).core
         if core is not None or self.replaces_scaling:

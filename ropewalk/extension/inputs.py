@@ -36,11 +36,9 @@ def layer_extension(
 
 def _require_no_decay(extension: Extension, facts: Facts) -> None:
     """Refuse a decay under a reach that places pairs differently: a decay counts one distance for all pairs."""
-    if (
-        any(span.pairs for span in extension.reach_or_causal.spans())
-        and extension.frequencies_or_rope.table(facts, 1).log_decay.any()
-    ):
-        sentence = f"{extension.frequencies_or_rope.name} needs one distance, but {extension.reach_or_causal.name} gives each pair its own"
+    schedule, reach = extension.frequencies_or_rope, extension.reach_or_causal
+    if any(span.pairs for span in reach.spans()) and schedule.table(facts, 1).log_decay.any():
+        sentence = f"{schedule.name} needs one distance, but {reach.name} gives each pair its own"
         raise DoesNotFit.because("frequencies", sentence, remedy="take a schedule without decay")
 
 

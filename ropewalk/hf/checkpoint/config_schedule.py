@@ -125,7 +125,8 @@ def rope_parameters(
     if not extension.replaces_scaling and extension.frequencies is None and temperature == layer.temperature:
         return dict(part)
     if layer.probed.long_table is not None and not extension.replaces_scaling:
-        sentence = f"a config cannot express {extension.frequencies_or_rope.name} on a table for short texts and one for long ones"
+        name = extension.frequencies_or_rope.name
+        sentence = f"a config cannot express {name} on a table for short texts and one for long ones"
         return DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
     layout = {name: value for name, value in part.items() if name not in SCHEDULE}
     layout |= {"rope_theta": facts.base}
