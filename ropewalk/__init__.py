@@ -17,7 +17,7 @@ from ropewalk.errors import (
 if TYPE_CHECKING:
     from ropewalk.attention import attend
     from ropewalk.engines.check.check import check
-    from ropewalk.engines.export.export import export
+    from ropewalk.engines.export import export
     from ropewalk.equation import reference_attention
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.inputs import Tokens
@@ -84,7 +84,7 @@ _LATER = {
     "check": "engines.check.check",
     "compare": "measure.compare",
     "diagnose": "measure.diagnose",
-    "export": "engines.export.export",
+    "export": "engines.export",
     "fit": "search.fit",
     "leaderboard": "measure.leaderboard",
     "parse": "extension.parsing",
@@ -97,9 +97,10 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
+        globals()[name] = getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -71,7 +71,7 @@ from ropewalk.measure.report.tables import (
 )
 from ropewalk.measure.report.titles import texts
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, aligned
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.measure.tasks.task_line import tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME

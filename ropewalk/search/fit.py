@@ -13,7 +13,7 @@ from typing import Any, cast
 from rich.console import RenderableType
 from rich.table import Table
 
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens

@@ -17,8 +17,7 @@ from ropewalk.cli.parser import EXAMPLES, OF_NO_MODEL
 from ropewalk.cli.verbs.export import ENGINES, WITHOUT_FOLDER
 from ropewalk.cli.verbs.page import page
 from ropewalk.cli.verbs.train import train
-from ropewalk.engines.export.engines import ENGINES as WRITERS
-from ropewalk.engines.export.export import TARGETS
+from ropewalk.engines.targets import ENGINES as RULES, TARGETS
 from ropewalk.errors import Unreadable
 from ropewalk.hf import inspect
 from ropewalk.models import DEFAULT
@@ -69,7 +68,7 @@ def test_a_dynamic_schedule_for_vllm_is_exact_by_the_plugin_or_static(folder, tm
 
 
 def test_engines_are_those_that_export_knows():
-    assert set(ENGINES) == set(WRITERS)
+    assert set(ENGINES) == set(RULES)
 
 
 @pytest.mark.sampled(cases=8)

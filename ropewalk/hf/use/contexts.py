@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.host import device_of, quiet
 from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, sampler
 from ropewalk.methods.decoding import Decoding
 

@@ -16,9 +16,9 @@ from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.checkpoint.sidecar import whole_state
 from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.host import device_of, require_plain
 from ropewalk.hf.probe.max_length import learned_positions
-from ropewalk.hf.probe.probe import device_of, probe
-from ropewalk.hf.probe.quantised import require_plain
+from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.use.save import require_merged
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.surgery import StretchPositions, Surgery

@@ -15,17 +15,17 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import holds, read_record
 from ropewalk.folders import make_folder
-from ropewalk.hf.attach.extend import config_with_extension, extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
+from ropewalk.hf.attach.saving import config_with_extension
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import ADAPTER, KEPT, KIND, SIDECAR, close, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_adapter, fetch_model, loadable, loader_of, runs_own_code
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import first_difference
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_plausible
-from ropewalk.hf.probe.identity import allowed_error
-from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.probe.quantised import format_of, require_savable
+from ropewalk.hf.probe.host import device_of, format_of, quiet, require_savable
+from ropewalk.hf.probe.probe import allowed_error
 from ropewalk.hf.runtime.layer import PREFIX
 
 # Adapters of peft on an extended model: saved with the sidecar beside them, and loaded onto their base model.
@@ -119,16 +119,17 @@ def save(
     require_own_files(*sources_of(host, tokenizer))
     with make_folder(Path(directory), FAILURES) as place:
         save_weights(host, place)
-        try:
-            config_with_extension(handle, target_len or handle.target_len).save_pretrained(place)
+        config = config_with_extension(handle, target_len or handle.target_len)
+        if not isinstance(config, DoesNotFit):
+            config.save_pretrained(place)
             how = f"transformers.{loader_of(host.config, type(host).__name__).__name__}.from_pretrained"
-        except DoesNotFit as reason:
-            if reason.field == "target_len":  # only the caller can state a length
-                raise
+        elif config.field == "target_len":  # only the caller can state a length
+            raise config
+        else:
             handle.keep(place, target_len=target_len)
             close(place)
-            how = f"ropewalk.load: {reason}"
-        reached = min(handle.facts.trained_len * handle.extension.theta.stretch, LAST_TESTED)
+            how = f"ropewalk.load: {config}"
+        reached = min(handle.facts.trained_len * handle.extension.frequencies_or_rope.stretch, LAST_TESTED)
         require_same(host, place, target_len or int(reached))
         save_tokenizer(tokenizer, place)
     return how

@@ -26,8 +26,8 @@ from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.checkpoint.tokens import token_ids
 from ropewalk.hf.load_options import AUTO, LoadOptions
 from ropewalk.hf.loading import is_small
+from ropewalk.hf.probe.host import device_of
 from ropewalk.hf.probe.max_length import require_held
-from ropewalk.hf.probe.probe import device_of
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.measure.metrics.losses import token_losses
