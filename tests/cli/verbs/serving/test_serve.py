@@ -237,7 +237,7 @@ def test_a_signal_ends_it_while_it_loads(number, expected):
     one = Server("--port", str(port))
     while health(port) is None:
         assert one.process.poll() is None
-        time.sleep(0.01)
+        time.sleep(0.1)
     assert health(port) == {"status": "loading"}
     assert one.end(number) == expected
 
