@@ -26,7 +26,6 @@ LONG_RUNNING = {"serve", "page"}  # they report nothing: they run until they are
 SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path), "TERM": "xterm-256color"}
 VERBS = typer.main.get_command(app).commands
 SMALL = "--set vocabulary=300 --set width=32 --set inner=48 --set layers=2 --set heads=2 --set trained_len=32"
-OF_EXTENSIONS = ("diagnose", "eval", "export", "extend", "generate", "page", "serve")
 LINES = {
     "compare": "compare default yarn --lengths 1k --samples 2 --tasks context --workers 1 -o out",
     "compare --all": "compare {small} --all --to 64 --samples 2 --tasks context --corpus {texts} --workers 1 -o out",

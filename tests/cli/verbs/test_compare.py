@@ -246,26 +246,6 @@ def test_all_presets_in_a_leaderboard(whole_board, small, tmp_path, capsys):
         assert (tmp_path / name).stat().st_size > 1000
 
 
-@pytest.mark.nightly
-def test_killed_a_leaderboard_goes_on_where_it_was(small, whole_board, tmp_path, monkeypatch):
-    cells = len(Store(whole_board / "cells.sqlite").keys())
-    code = KILLED.format(line=board_line(small, tmp_path), after=cells - 7)
-    environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, env=environment)
-    assert done.returncode == -signal.SIGKILL
-    assert len(Store(tmp_path / "cells.sqlite").keys()) == cells - 7
-    again = []
-
-    def counted(subject, cell, measure=runner.result_of):
-        again.append(cell)
-        return measure(subject, cell)
-
-    monkeypatch.setattr(runner, "result_of", counted)
-    assert run(board_line(small, tmp_path)) == 0
-    assert len(again) == 7
-    assert board_of(tmp_path) == board_of(whole_board)
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [

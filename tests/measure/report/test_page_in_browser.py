@@ -52,7 +52,6 @@ BLANK = """() => [...document.querySelectorAll('.canvas')].filter(box => {
     for (let i = 3; i < data.length; i += 4) inked += data[i] > 40;
     return box.clientWidth < 100 || width < box.clientWidth - 1 || inked < 100;
 }).map(box => box.closest('figure').id)"""
-NARROWER = "width => [...document.querySelectorAll('canvas')].every(canvas => canvas.clientWidth < width)"
 # Whether a colour of the style sheet is on a canvas.
 HAS = """([selector, name]) => {
     const canvas = document.querySelector(`${selector} canvas`);
