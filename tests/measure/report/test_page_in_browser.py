@@ -103,6 +103,7 @@ def opened(chromium, address, width=1280, **options):
 ALL = (*NAMES, "broken", "one", "fit", "stream", "diagnose")
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("name", ALL)
 def test_a_page_fits_is_silent_and_asks_for_nothing(chromium, pages, name):
     """At every width, in both modes: no words touch or leave the window, and every chart is drawn in their colours."""
@@ -319,6 +320,7 @@ def test_without_scripts_the_numbers_can_be_read(chromium, pages):
         assert table.locator("tr").count() == 1 + 3 * 16
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ["nine", "diagnose", "fit", "stream"])
 def test_on_paper_it_is_light_unfolded_and_no_wider_than_the_paper(chromium, pages, name):
     with opened(chromium, pages[name], 690, color_scheme="dark") as page:
