@@ -8,25 +8,17 @@ import subprocess
 import sys
 
 import pytest
+from measured_folder import small_folder
 
 from ropewalk.cli.main import run
 from ropewalk.measure.api import comparing
 from ropewalk.measure.compare import plan, runner
 from ropewalk.measure.compare.store import Store
-from ropewalk.train.small_models import ModelShape, new_small_model
-
-from train.texts import folder_of, tokenizer
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("compare")
-    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
-        path / "model"
-    )
-    tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=120, words=200)
-    return path
+    return small_folder(tmp_path_factory.mktemp("compare"), trained_len=128)
 
 
 def line(place, out, *more):
@@ -200,13 +192,7 @@ def test_errors_are_one_line(place, tmp_path, capsys, given, words):
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A model that is trained on few tokens, so that twenty lines are measured in seconds."""
-    path = tmp_path_factory.mktemp("all")
-    new_small_model(ModelShape(vocabulary=300, width=16, inner=32, layers=1, heads=1, trained_len=32)).save_pretrained(
-        path / "model"
-    )
-    tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=40, words=200)
-    return path
+    return small_folder(tmp_path_factory.mktemp("all"), texts=40, width=16, inner=32, layers=1, heads=1)
 
 
 def board_line(small, out, *more):
@@ -375,9 +361,7 @@ sys.exit(status)
 def test_a_default_comparison_at_real_sizes_is_bounded_in_memory(tmp_path):
     """Trained on 32,768 tokens, with 262,144 words: logits of a whole text would need 32 GiB."""
     words = 262_144
-    model = new_small_model(ModelShape(vocabulary=words, width=16, inner=16, layers=1, heads=1, trained_len=32_768))
-    model.save_pretrained(tmp_path / "model")
-    tokenizer().save_pretrained(tmp_path / "model")
+    small_folder(tmp_path, vocabulary=words, width=16, inner=16, layers=1, heads=1, trained_len=32_768)
     line = ["compare", str(tmp_path / "model"), "--time", "20s", "--workers", "1", "-o", str(tmp_path / "out")]
     command = [sys.executable, "-c", PEAK, *line]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

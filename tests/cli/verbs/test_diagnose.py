@@ -4,22 +4,14 @@ import json
 import re
 
 import pytest
+from measured_folder import small_folder
 
 from ropewalk.cli.main import run
-from ropewalk.train.small_models import ModelShape, new_small_model
-
-from train.texts import folder_of, tokenizer
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("diagnose")
-    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
-        path / "model"
-    )
-    tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=120, words=200)
-    return path
+    return small_folder(tmp_path_factory.mktemp("diagnose"))
 
 
 def diagnose(place, *more):

@@ -6,28 +6,20 @@ from io import StringIO
 
 import pytest
 import torch
+from measured_folder import small_folder
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.measure.metrics.perplexity import key_tokens
 from ropewalk.search import fitting, search_loop
-from ropewalk.train.small_models import ModelShape, new_small_model
-
-from train.texts import folder_of, tokenizer
 
 TRIALS = 15  # two more than what is set by hand
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("fit")
-    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
-        path / "model"
-    )
-    tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=160, words=200)
-    return path
+    return small_folder(tmp_path_factory.mktemp("fit"), texts=160)
 
 
 @pytest.fixture(autouse=True, scope="module")
