@@ -93,7 +93,6 @@ def test_a_budget_in_seconds_or_as_text(place, model, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"deployable": "mlx"}, "'mlx'. Known: any, static"),
         ({"budget": "soon"}, "budget must be a time"),
         ({"workers": 2}, "several workers need the name of a model"),
         ({"max_damage": -1}, "max_damage must be at least 0"),
@@ -103,11 +102,6 @@ def test_a_budget_in_seconds_or_as_text(place, model, monkeypatch):
 def test_what_is_wrong_is_a_sentence(model, place, given, message):
     with pytest.raises(rw.RopewalkError, match=message):
         fitted(model, place, **given)
-
-
-def test_a_length_within_the_trained_one(model):
-    with pytest.raises(rw.DoesNotFit, match=r"target_len must be above the trained length \(32\), got 32"):
-        rw.fit(model, 32)
 
 
 def at(seconds, monkeypatch):

@@ -43,7 +43,6 @@ def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys, monkeypat
     ("given", "words"),
     [
         (["--length", "32"], "--length must be above the trained length (32)"),
-        (["--length", "many"], "--length must be"),
         (["rerop"], "'rerop'"),
         (["nbce"], "extend cannot apply nbce, a method of decoding"),
         (["--texts=0"], "'--texts': Input should be greater than or equal to 1, got '0'"),
