@@ -172,6 +172,25 @@ def test_a_line_that_is_refused_gives_its_sentence(line, words):
     assert words in one(line)["refused"]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rope", {"new": {"count": 18}}),
+        ("yarn", {"static": {}}),
+        ("alibi", {"training": {}}),
+        ("pi", {"tuning": {}, "static": {}}),
+        ("ntk", {"static": {}, "new": {"count": 17}, "ntk": {"times": 8, "double": 16}}),
+        ("streaming", {"forgets": {}}),
+        ("nbce", {"decoding": {}, "new": {"count": 18}}),
+        ("gqa", {"tuning": {}, "surgery": {}, "new": {"count": 18}}),
+        ("dynamic_yarn", {}),
+        ("rerope+log_n", {}),
+    ],
+)
+def test_what_one_is_warned_of(line, words):
+    assert dict(one(line, USUAL, 32_768)["warnings"]) == {f"warn_{word}": values for word, values in words.items()}
+
+
 def test_a_partial_rotation_leaves_the_last_pairs_still():
     pairs = one("frequencies.partial:share=0.5")["pairs"]
     assert pairs["theta"][4:] == pairs["asked"][4:] == [0] * 4

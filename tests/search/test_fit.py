@@ -117,11 +117,6 @@ def test_wrong_conditions_are_refused_when_they_are_stated(stated, message):
         rw.Conditions(**stated)
 
 
-def test_a_length_within_the_trained_one(model):
-    with pytest.raises(rw.DoesNotFit, match=r"target_len must be above the trained length \(32\), got 32"):
-        rw.fit(model, 32)
-
-
 def at(seconds, monkeypatch):
     """A model that reads a text of any length in so many seconds, as far as a plan knows."""
     found = types.SimpleNamespace(seconds=lambda length: seconds)
