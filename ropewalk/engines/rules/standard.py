@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ropewalk.engines.rules import formulas
-from ropewalk.engines.rules.rotation import EngineRotation, NotKnown, QueryScale, RopeConfig
+from ropewalk.engines.rules.rotation import EngineRotation, NoAnswer, QueryScale, RopeConfig
 
 # Written by `ropewalk export --target llama.cpp`. Not a type of transformers, so that loading the folder there stops
 # instead of missing the tensor. llama.cpp's converter warns that it does not know the type, and writes none.
@@ -19,12 +19,17 @@ ROPE_FREQS = "rope_freqs"
 SCALED_LOGITS = ("deepseek_v2", "deepseek_v3")
 
 
-def standard_rotation(config: RopeConfig, name: str, text: int) -> EngineRotation:
-    """One type of layer in a text of this length."""
+def why_not_known(config: RopeConfig, name: str) -> NoAnswer | None:
+    """Why it is not known what a config says of one type of layer; None where it is."""
     kind = config.kind(name)
-    if kind not in TABLES or (kind == ROPE_FREQS and config.divisors is None):
-        raise NotKnown(f"what the rope type {kind!r} means is not known")
-    table = TABLES[kind](config, name, text)
+    if kind in TABLES and (kind != ROPE_FREQS or config.divisors is not None):
+        return None
+    return NoAnswer("unknown", f"what the rope type {kind!r} means is not known")
+
+
+def standard_rotation(config: RopeConfig, name: str, text: int) -> EngineRotation:
+    """One type of layer in a text of this length, where that is known."""
+    table = TABLES[config.kind(name)](config, name, text)
     return EngineRotation(
         table, _temperature(config, name, text), logits=_logits(config, name), query_scale=query_scale(config, name)
     )
