@@ -55,8 +55,10 @@ def differences(engine: EngineRotation, meant: EngineRotation, text: int) -> tup
     """What differs in a text of this length; nothing where both are equal within rounding."""
     pair = _pair(engine, meant)
     table = () if pair is None else (_table(engine, meant, text, pair),)
-    factors = (("temperature", engine.scale, meant.scale), ("query scale", *_scales_at_end(engine, meant, text)))
-    return table + tuple(Difference(what, text, one, two) for what, one, two in factors if not _close(one, two))
+    at_end, meant_at_end = (_scale_at(side.query_scale, text - 1) for side in (engine, meant))
+    factors = (("temperature", engine.scale, meant.scale), ("query scale", at_end, meant_at_end))
+    apart = (Difference(what, text, one, two) for what, one, two in factors)
+    return (*table, *(factor for factor in apart if not math.isclose(factor.engine, factor.meant, rel_tol=TABLE_RTOL)))
 
 
 def _pair(engine: EngineRotation, meant: EngineRotation) -> int | None:
@@ -74,17 +76,8 @@ def _table(engine: EngineRotation, meant: EngineRotation, text: int, pair: int) 
     return Difference("table", text, one, two, pair)
 
 
-def _scales_at_end(engine: EngineRotation, meant: EngineRotation, text: int) -> tuple[float, float]:
-    one, two = (_scale_at(side.query_scale, text - 1) for side in (engine, meant))
-    return one, two
-
-
 def _scale_at(scale: QueryScale | None, position: int) -> float:
     return 1.0 if scale is None else 1 + scale.beta * math.log(1 + position // scale.length)
-
-
-def _close(one: float, two: float) -> bool:
-    return math.isclose(one, two, rel_tol=TABLE_RTOL)
 
 
 def texts_to_compare(config: RopeConfig, name: str, served: int) -> tuple[int, ...]:

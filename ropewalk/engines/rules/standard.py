@@ -53,10 +53,6 @@ def yarn_table(config: RopeConfig, name: str, text: int) -> Tensor:
     return formulas.yarn(base, dims, factor, config.original(name), formulas.betas_of(part), truncate)
 
 
-def _longrope(config: RopeConfig, name: str, text: int) -> Tensor:
-    return longrope_table(config, name, long=text > config.original(name))
-
-
 def longrope_table(config: RopeConfig, name: str, long: bool) -> Tensor:
     """LongRoPE's table for long texts or for short ones."""
     divisors = config.parts[name]["long_factor" if long else "short_factor"]
@@ -81,19 +77,17 @@ def _proportional(config: RopeConfig, name: str, text: int) -> Tensor:
     return formulas.proportional(config.base(name), config.dims(name), share) / factor
 
 
-def _divisors_in_weights(config: RopeConfig, name: str, text: int) -> Tensor:
-    return formulas.divided(config.base(name), config.dims(name), config.divisors or ())
-
-
 TABLES: dict[str, Callable[[RopeConfig, str, int], Tensor]] = {
     "default": lambda config, name, text: formulas.plain(config.base(name), config.dims(name)),
     "linear": _linear,
     "dynamic": _dynamic,
     "yarn": yarn_table,
-    "longrope": _longrope,
+    "longrope": lambda config, name, text: longrope_table(config, name, long=text > config.original(name)),
     "llama3": llama3_table,
     "proportional": _proportional,
-    ROPE_FREQS: _divisors_in_weights,
+    ROPE_FREQS: lambda config, name, text: formulas.divided(
+        config.base(name), config.dims(name), config.divisors or ()
+    ),
 }
 
 

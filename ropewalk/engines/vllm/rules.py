@@ -257,7 +257,7 @@ SERVE = "vllm serve {place} --max-model-len {length}"  # with Ropewalk's plugin 
 
 def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     """Use vLLM's schedule name if its table is long enough, else divisors per pair."""
-    multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
+    multiplies = "gemma3" not in stated.config.model_type  # a linear schedule's length by its factor
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
     reading = read_as_deepseek_and_phi(stated)
@@ -289,11 +289,6 @@ def _ends_early(stated: StatedModel) -> bool:
         stated.type == "yarn"
         and int(parameters["original_max_position_embeddings"] * parameters["factor"]) < stated.length
     )
-
-
-def _is_gemma3(stated: StatedModel) -> bool:
-    """Gemma 3, whose length vLLM does not multiply."""
-    return "gemma3" in stated.config.model_type
 
 
 RULES = EngineRules(
