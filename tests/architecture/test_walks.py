@@ -10,7 +10,7 @@ import ropewalk as rw
 from architecture.tree import PACKAGE, visited
 from hf.models import tiny
 
-EXTEND, TOKEN, EXPORT = 27, 22, 35
+EXTEND, TOKEN, EXPORT = 27, 22, 34
 LINE = "rerope:window=8+log_n"
 
 
