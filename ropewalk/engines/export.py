@@ -166,12 +166,8 @@ def _export_config(
         notes += copy_papers(host, place)
         if target == "llama.cpp":
             notes += write_for_llama_cpp(config, weights or whole_state(host), tokenizer, place)
-    return Exported(kind, directory, TARGETS[target].command(_folder_text(directory, target), config), tuple(notes))
-
-
-def _folder_text(directory: Path, target: str) -> str:
-    """The folder as it is written in a command, or in a file of settings."""
-    return str(directory) if target in TRAINERS else shlex.quote(str(directory))
+    name = str(directory) if target in TRAINERS else shlex.quote(str(directory))  # in settings, or in a command
+    return Exported(kind, directory, TARGETS[target].command(name, config), tuple(notes))
 
 
 def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:

@@ -185,7 +185,8 @@ def _why_not_tables(layer: LayerPlan, target_len: int) -> str:
     extension, facts = layer.extension, layer.facts
     if extension.biases:
         return f"{extension.biases[0].name} adds to the logits"
-    if not isinstance(extension.reach_or_causal, Causal) and extension.reach != _own_window(layer):
+    unchanged = None if layer.window is None else Window(window=layer.window)
+    if not isinstance(extension.reach_or_causal, Causal) and extension.reach != unchanged:
         return f"{extension.reach_or_causal.name} changes which keys a query sees, or where"
     if not layer.rotates:
         return f"{_first_scale(layer)} scales layers that do not rotate"
@@ -201,10 +202,6 @@ def _why_not_tables(layer: LayerPlan, target_len: int) -> str:
     if layer.norm_follows and (extension.scales or layer.query_factor != 1 or layer.rotating_factor != 1):
         return f"a norm after the rotation undoes {_first_scale(layer)}"
     return ""
-
-
-def _own_window(layer: LayerPlan) -> Window | None:
-    return None if layer.window is None else Window(window=layer.window)
 
 
 def _first_scale(layer: LayerPlan) -> str:

@@ -23,19 +23,26 @@ from ropewalk.engines.rules import formulas
 from ropewalk.engines.rules.rotation import (
     LAYOUT,
     READS,
+    Answer,
     Asked,
     Caution,
     EngineRotation,
     EngineRules,
     LengthRule,
-    NotKnown,
-    NotServed,
+    NoAnswer,
     QueryScale,
     RopeConfig,
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import TABLES, has_two_tables, longrope_table, standard_rotation, yarn_table
+from ropewalk.engines.rules.standard import (
+    TABLES,
+    has_two_tables,
+    longrope_table,
+    standard_rotation,
+    why_not_known,
+    yarn_table,
+)
 from ropewalk.engines.rules.statement import (
     QUERY_SCALE,
     EngineReading,
@@ -59,24 +66,26 @@ MSCALES = ("mscale", "mscale_all_dim")
 YARN = ("factor", "original_max_position_embeddings", "attn_factor", "extrapolation_factor", "beta_fast", "beta_slow")
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What SGLang's table of one type of layer holds."""
     if config.model_type in BASE_ALONE:
         return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     if config.model_type in BY_TRANSFORMERS:
         alone = replace(config, parts={**config.parts, name: {**config.parts[name], "rope_type": "default"}})
-        return standard_rotation(alone if name == "sliding_attention" else config, name, asked.text)
+        read = alone if name == "sliding_attention" else config
+        return why_not_known(read, name) or standard_rotation(read, name, asked.text)
     if config.model_type in LATENT:
         return _latent(config, name)
     if config.model_type == "gemma4_text":
         part = {key: value for key, value in config.parts[name].items() if key in LAYOUT}
         return _table_by_type(replace(config, parts={**config.parts, name: part}), name, asked)
     if config.model_type not in AS_WRITTEN:
-        raise NotKnown(f"SGLang's code for {config.model_type} was not read")
-    return _table_by_type(config, name, asked)._replace(query_scale=_query_scale(config, name))
+        return NoAnswer("unknown", f"SGLang's code for {config.model_type} was not read")
+    answer = _table_by_type(config, name, asked)
+    return answer if isinstance(answer, NoAnswer) else answer._replace(query_scale=_query_scale(config, name))
 
 
-def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """get_rope's choice by the type."""
     kind, part = config.kind(name), config.parts[name]
     match kind:
@@ -97,7 +106,7 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> EngineRotatio
         case "proportional":
             share = part.get("partial_rotary_factor", 1.0)
             return EngineRotation(formulas.proportional(config.base(name), config.dims(name), share))
-    raise NotServed(f"SGLang knows no rope type {kind!r}")
+    return NoAnswer("refused", f"SGLang knows no rope type {kind!r}")
 
 
 def _mscale(config: RopeConfig, name: str) -> float:
@@ -114,10 +123,11 @@ def _dynamic(config: RopeConfig, name: str) -> EngineRotation:
     return EngineRotation(formulas.rebased(base, dims, factor**2 - factor + 1), rows=math.ceil(config.max_len * factor))
 
 
-def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _longrope(config: RopeConfig, name: str, asked: Asked) -> Answer:
     if config.model_type in NEIGHBOURS:
-        raise NotServed(
-            "SGLang's longrope is for models whose pairs are halves of the head, and this one's are neighbours"
+        return NoAnswer(
+            "refused",
+            "SGLang's longrope is for models whose pairs are halves of the head, and this one's are neighbours",
         )
     part, original = config.parts[name], config.original(name)
     long = asked.text > original
@@ -128,7 +138,7 @@ def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     )
 
 
-def _latent(config: RopeConfig, name: str) -> EngineRotation:
+def _latent(config: RopeConfig, name: str) -> Answer:
     """Plain RoPE, or DeepSeek's YaRN for every type."""
     part = config.parts[name]
     if config.kind(name) == "default":

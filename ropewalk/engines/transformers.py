@@ -13,17 +13,17 @@ from typing import Any
 
 from ropewalk.engines.rules.rotation import (
     LAYOUT,
+    Answer,
     Asked,
     Caution,
-    EngineRotation,
     EngineRules,
     LengthRule,
-    NotServed,
+    NoAnswer,
     RopeConfig,
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import has_two_tables, standard_rotation
+from ropewalk.engines.rules.standard import has_two_tables, standard_rotation, why_not_known
 from ropewalk.engines.rules.statement import EngineReading, ExportRules, StatedModel, is_lowered, place_temperature
 
 READS = {
@@ -42,12 +42,13 @@ RENEWS_ITS_CACHE = ("phi3", "phimoe", "phi4_multimodal")
 OF_LENGTH = "transformers takes one table for a batch, by its longest text"
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What the config says, but for `truncate` inside a layer type."""
     kind = config.kind(name)
     if kind not in READS:
-        raise NotServed(f"transformers knows no rope type {kind!r}")
-    return standard_rotation(_read(config, name), name, asked.text)
+        return NoAnswer("refused", f"transformers knows no rope type {kind!r}")
+    read = _read(config, name)
+    return why_not_known(read, name) or standard_rotation(read, name, asked.text)
 
 
 def _read(config: RopeConfig, name: str) -> RopeConfig:

@@ -69,7 +69,8 @@ def read_line(text: str | Line) -> Line:
     if isinstance(text, Line):
         return text
     if isinstance(text, str) and text.endswith(".json"):
-        return Line(text, (), _read_stored(Path(text)))
+        stored = read_text(Path(text), "extension", "a line, or a file of an extension")
+        return Line(text, (), Extension.from_json(stored))
     terms = tuple(read(text))
     for term in terms:
         _require_known(term)
@@ -106,11 +107,6 @@ def parse(
 def parse_for(text: str | Line, facts: Facts, target_len: int | None) -> Extension:
     """The extension that a line names, for a model."""
     return read_line(text).build_for(facts, target_len)
-
-
-def _read_stored(file: Path) -> Extension:
-    """What `to_json` or `ropewalk fit` wrote."""
-    return Extension.from_json(read_text(file, "extension", "a line, or a file of an extension"))
 
 
 def _require_known(term: Term) -> None:

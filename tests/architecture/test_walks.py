@@ -10,7 +10,7 @@ import ropewalk as rw
 from architecture.tree import PACKAGE, visited
 from hf.models import tiny
 
-EXTEND, TOKEN, EXPORT = 27, 16, 35
+EXTEND, TOKEN, EXPORT = 27, 16, 34
 LINE = "rerope:window=8+log_n"
 
 

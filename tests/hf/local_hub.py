@@ -11,7 +11,7 @@ from time import sleep
 from huggingface_hub import constants
 from transformers.utils import hub as of_transformers
 
-from ropewalk.hf.checkpoint import hub
+from ropewalk.hf.checkpoint import fetch
 
 COMMIT = "0" * 40
 
@@ -81,4 +81,4 @@ def asked(monkeypatch, address, cache):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(of_transformers, "_hf_api", None)  # it is made with the address of its time
-    monkeypatch.setattr(hub, "_KNOWN", {})
+    monkeypatch.setattr(fetch, "_KNOWN", {})

@@ -8,7 +8,7 @@ from typing import Any
 
 from ropewalk.engines.check.versions import ChosenEngine
 from ropewalk.engines.layer_plan import KEY, ModelPlan
-from ropewalk.engines.rules.rotation import NotServed, RopeConfig
+from ropewalk.engines.rules.rotation import NoAnswer, RopeConfig
 from ropewalk.engines.vllm.versions import UNSUPPORTED, why_not_reached, why_unknown
 from ropewalk.errors import RopewalkError
 
@@ -16,26 +16,28 @@ ANEW = "export it again from the original model"
 ATTENTION = ("attention", "full_attention", "sliding_attention", "chunked_attention")
 
 
-def plan_of_part(part: Mapping[str, Any]) -> ModelPlan:
-    """The plan among rope parameters, or the plan's own error."""
+def plan_of_part(part: Mapping[str, Any]) -> ModelPlan | NoAnswer:
+    """The plan among rope parameters, or what is wrong with it."""
     text = part.get(KEY)
     if not isinstance(text, str):
         what = "has no plan" if text is None else "has a plan that is not the text of an export"
-        raise NotServed(f"the config is for Ropewalk's plugin in vLLM, and {what}", ANEW)
+        return NoAnswer("refused", f"the config is for Ropewalk's plugin in vLLM, and {what}", ANEW)
     try:
         return ModelPlan.from_json(text)
     except RopewalkError as wrong:
-        raise NotServed(f"the plan in the config cannot be read: {wrong}", ANEW) from wrong
+        return NoAnswer("refused", f"the plan in the config cannot be read: {wrong}", ANEW)
 
 
-def require_plan(config: RopeConfig, name: str, engine: ChosenEngine, served: int) -> ModelPlan:
+def find_plan(config: RopeConfig, name: str, engine: ChosenEngine, served: int) -> ModelPlan | NoAnswer:
     """The plan of one type of layer, or the reason why vLLM with the plugin does not load it."""
     if engine.rules.name != "vllm":
-        raise NotServed(f"{engine.rules.name} knows no rope type {KEY!r}; Ropewalk's plugin is for vLLM", ANEW)
+        sentence = f"{engine.rules.name} knows no rope type {KEY!r}; Ropewalk's plugin is for vLLM"
+        return NoAnswer("refused", sentence, ANEW)
     plan = plan_of_part(config.parts[name])
-    for sentence, remedy in _reasons(plan, config, name, engine.written, served):
-        raise NotServed(sentence, remedy)
-    return plan
+    if isinstance(plan, NoAnswer):
+        return plan
+    reasons = _reasons(plan, config, name, engine.written, served)
+    return next((NoAnswer("refused", sentence, remedy) for sentence, remedy in reasons), plan)
 
 
 def _reasons(plan: ModelPlan, config: RopeConfig, name: str, version: str, served: int) -> Iterator[tuple[str, str]]:

@@ -11,13 +11,14 @@ installed in the running environment in the version that is asked for, its own c
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ropewalk.engines.check.by_plugin import ANEW, is_missing, require_plan
+from ropewalk.engines.check.by_plugin import ANEW, find_plan, is_missing
 from ropewalk.engines.check.mend import Changes, Difference, differences, is_right, mend, texts_to_compare
 from ropewalk.engines.check.reading import PLUGIN, ReadCheckpoint, read_checkpoint
 from ropewalk.engines.check.report import EngineCheck, Finding, Kind, LayerCheck
@@ -32,15 +33,15 @@ from ropewalk.engines.check.versions import (
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.llama_cpp.rules import READS_DIVISORS
 from ropewalk.engines.rules.rotation import (
+    Answer,
     Asked,
     EngineRotation,
     EngineRules,
     LengthRule,
-    NotKnown,
-    NotServed,
+    NoAnswer,
     RopeConfig,
 )
-from ropewalk.engines.rules.standard import has_two_tables, standard_rotation
+from ropewalk.engines.rules.standard import has_two_tables, standard_rotation, why_not_known
 from ropewalk.engines.targets import ENGINES
 from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
@@ -74,13 +75,13 @@ class CheckRequest:
             return vllm_length(self.checkpoint.config, self.config, by_formula)
         return by_formula
 
-    def rotation(self, name: str, text: int) -> EngineRotation:
+    def rotation(self, name: str, text: int) -> Answer:
         """What the engine computes, by its own code where that can be called."""
         asked = Asked(self.engine.version, self.served, text)
         by_formula = self.rules.rotation(self.config, name, asked)
-        if not self.installed:
+        if not self.installed or isinstance(by_formula, NoAnswer):
             return by_formula
-        return own_rotation(self.rules.name, self.config, name, asked, self.checkpoint.config) or by_formula
+        return own_rotation(self.rules.name, by_formula, self.config, name, asked, self.checkpoint.config) or by_formula
 
 
 def check(
@@ -147,38 +148,42 @@ def _layers(question: CheckRequest) -> tuple[list[LayerCheck], list[Finding]]:
     """Each type of layer, and what is wrong with it."""
     layers, findings = [], list[Finding]()
     for name in question.config.parts:
-        try:
-            if question.config.kind(name) == PLUGIN:
-                plan = require_plan(question.config, name, question.engine, question.served)
-                layers.append(LayerCheck(layers=name, rope_type=PLUGIN, engine=None, meant=None, transformers=None))
-                findings.append(_plan_findings(question, plan))
-                continue
-            layer = _layer(question, name)
-        except NotServed as reason:
-            findings.append(Finding(kind="refused", sentence=str(reason), remedy=reason.remedy))
-            continue
-        except NotKnown as reason:
-            findings.append(Finding(kind="unknown", sentence=str(reason)))
-            continue
-        layers.append(layer)
-        findings += [
-            Finding(kind="differs", sentence=_about_layer(name, str(difference))) for difference in layer.from_meant
-        ]
-        findings += _layer_findings(question, name, layer)
+        answer = _layer(question, name)
+        if isinstance(answer, NoAnswer):
+            findings.append(Finding(kind=answer.kind, sentence=answer.sentence, remedy=answer.remedy))
+        elif isinstance(answer, ModelPlan):
+            layers.append(LayerCheck(layers=name, rope_type=PLUGIN, engine=None, meant=None, transformers=None))
+            findings.append(_plan_findings(question, answer))
+        else:
+            layers.append(answer)
+            sentences = (_about_layer(name, str(difference)) for difference in answer.from_meant)
+            findings += [Finding(kind="differs", sentence=sentence) for sentence in sentences]
+            findings += _layer_findings(question, name, answer)
     return layers, list(dict.fromkeys(findings))
 
 
-def _layer(question: CheckRequest, name: str) -> LayerCheck:
+def _layer(question: CheckRequest, name: str) -> LayerCheck | ModelPlan | NoAnswer:
+    """One type of layer, or the plan of it for the plugin, or why the engine computes neither."""
     config, served = question.config, question.served
-    engine, meant = question.rotation(name, served), standard_rotation(config, name, served)
+    if config.kind(name) == PLUGIN:
+        return find_plan(config, name, question.engine, served)
+    engine, unknown = question.rotation(name, served), why_not_known(config, name)
+    if isinstance(engine, NoAnswer):
+        return engine
+    if unknown:
+        return unknown
     transformers = _transformers(question, name, served)
-    texts = texts_to_compare(config, name, served)
-    apart = [differences(question.rotation(name, text), standard_rotation(config, name, text), text) for text in texts]
+    apart = []
+    for text in texts_to_compare(config, name, served):
+        computed = question.rotation(name, text)
+        if isinstance(computed, NoAnswer):
+            return computed
+        apart.append(differences(computed, standard_rotation(config, name, text), text))
     return LayerCheck(
         layers=name,
         rope_type=config.kind(name),
         engine=engine,
-        meant=meant,
+        meant=standard_rotation(config, name, served),
         transformers=transformers,
         from_meant=_worst(apart),
         from_transformers=() if transformers is None else differences(engine, transformers, served),
@@ -196,10 +201,8 @@ def _transformers(question: CheckRequest, name: str, text: int) -> EngineRotatio
     if question.rules.name == TRANSFORMERS:
         return None
     rules = ENGINES[TRANSFORMERS]
-    try:
-        return rules.rotation(question.config, name, Asked(rules.ranges[-1].last, question.served, text))
-    except (NotServed, NotKnown):
-        return None
+    answer = rules.rotation(question.config, name, Asked(rules.ranges[-1].last, question.served, text))
+    return None if isinstance(answer, NoAnswer) else answer
 
 
 def _plan_findings(question: CheckRequest, plan: ModelPlan) -> Finding:
@@ -228,7 +231,8 @@ def _layer_findings(question: CheckRequest, name: str, layer: LayerCheck) -> Ite
 def _default_findings(question: CheckRequest, name: str, kind: Kind) -> Iterator[Finding]:
     """A table that ends before the length that is served by default."""
     default, version = question.length.default, question.engine.version
-    rows = question.rules.rotation(question.config, name, Asked(version, default, default)).rows
+    answer = question.rules.rotation(question.config, name, Asked(version, default, default))
+    rows = math.inf if isinstance(answer, NoAnswer) else answer.rows
     if rows < default:
         sentence = f"without flags {default:,} tokens are served, and the table ends at {rows:,} positions"
         yield Finding(

@@ -12,13 +12,12 @@ from ropewalk.engines.rules.rotation import (
     Asked,
     EngineRotation,
     EngineRules,
-    NotKnown,
-    NotServed,
+    NoAnswer,
     QueryScale,
     RopeConfig,
     Version,
 )
-from ropewalk.engines.rules.standard import query_scale, standard_rotation
+from ropewalk.engines.rules.standard import query_scale, standard_rotation, why_not_known
 from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
 from ropewalk.methods.spec import Json
 
@@ -56,8 +55,10 @@ def differences(engine: EngineRotation, meant: EngineRotation, text: int) -> tup
     """What differs in a text of this length; nothing where both are equal within rounding."""
     pair = _pair(engine, meant)
     table = () if pair is None else (_table(engine, meant, text, pair),)
-    factors = (("temperature", engine.scale, meant.scale), ("query scale", *_scales_at_end(engine, meant, text)))
-    return table + tuple(Difference(what, text, one, two) for what, one, two in factors if not _close(one, two))
+    at_end, meant_at_end = (_scale_at(side.query_scale, text - 1) for side in (engine, meant))
+    factors = (("temperature", engine.scale, meant.scale), ("query scale", at_end, meant_at_end))
+    apart = (Difference(what, text, one, two) for what, one, two in factors)
+    return (*table, *(factor for factor in apart if not math.isclose(factor.engine, factor.meant, rel_tol=TABLE_RTOL)))
 
 
 def _pair(engine: EngineRotation, meant: EngineRotation) -> int | None:
@@ -75,17 +76,8 @@ def _table(engine: EngineRotation, meant: EngineRotation, text: int, pair: int) 
     return Difference("table", text, one, two, pair)
 
 
-def _scales_at_end(engine: EngineRotation, meant: EngineRotation, text: int) -> tuple[float, float]:
-    one, two = (_scale_at(side.query_scale, text - 1) for side in (engine, meant))
-    return one, two
-
-
 def _scale_at(scale: QueryScale | None, position: int) -> float:
     return 1.0 if scale is None else 1 + scale.beta * math.log(1 + position // scale.length)
-
-
-def _close(one: float, two: float) -> bool:
-    return math.isclose(one, two, rel_tol=TABLE_RTOL)
 
 
 def texts_to_compare(config: RopeConfig, name: str, served: int) -> tuple[int, ...]:
@@ -103,32 +95,27 @@ LAYOUT = ("rope_theta", "llama_4_scaling_beta")
 
 def mend(config: RopeConfig, rules: EngineRules, version: Version, served: int) -> Changes | None:
     """The changes with which the engine computes what is meant up to the length that is served; None: no such keys."""
-    for changed in _candidates(config, served) if _is_known(config) else ():
+    known = not any(why_not_known(config, name) for name in config.parts)
+    for changed in _candidates(config, served) if known else ():
         if is_right(changed, config, rules, version, served):
             return _changes(config, changed)
     return None
 
 
-def _is_known(config: RopeConfig) -> bool:
-    """Whether it is known what the config means."""
-    try:
-        return bool([standard_rotation(config, name, 1) for name in config.parts])
-    except NotKnown:
-        return False
-
-
 def is_right(changed: RopeConfig, config: RopeConfig, rules: EngineRules, version: Version, served: int) -> bool:
     """Whether a changed config gives what the checkpoint's own config means."""
-    if rules.length(changed, version).allowed < served:
+    if rules.length(changed, version).allowed < served or any(why_not_known(config, name) for name in config.parts):
         return False
     for name in config.parts:
         for text in texts_to_compare(config, name, served):
             asked = Asked(version, served, text)
             try:
-                computed, meant = rules.rotation(changed, name, asked), standard_rotation(config, name, text)
-            except (NotKnown, NotServed, KeyError):
+                computed = rules.rotation(changed, name, asked)
+            except KeyError:  # of a schedule that lacks a key
                 return False
-            if computed.rows < served or differences(computed, meant, text):
+            if isinstance(computed, NoAnswer) or computed.rows < served:
+                return False
+            if differences(computed, standard_rotation(config, name, text), text):
                 return False
             if any(caution.harmful for caution in rules.cautions(changed, name, asked)):
                 return False
@@ -174,10 +161,7 @@ def _with_query_scale(config: RopeConfig) -> RopeConfig:
 
 def _is_static(config: RopeConfig, name: str, served: int) -> bool:
     """Whether short texts and long ones have one table."""
-    try:
-        one, two = (standard_rotation(config, name, text) for text in (1, served))
-    except NotKnown:
-        return False
+    one, two = (standard_rotation(config, name, text) for text in (1, served))
     return not differences(one, two._replace(query_scale=one.query_scale), 1)
 
 

@@ -321,7 +321,7 @@ def _extension_in_sidecar(folder: Path | None) -> str:
     if path is None or not holds(path.is_file):
         return ""
     extension = Extension.from_json(read_record(path, "what save wrote").get("extension", {}))
-    return _name_of(extension)
+    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs)
 
 
 def _extension_in_config(text: Any) -> str:
@@ -331,7 +331,3 @@ def _extension_in_config(text: Any) -> str:
     """
     in_force = any(part.get("rope_type") == PLUGIN for part in parts_of(text).values())
     return str(getattr(text, PLUGIN, None) or ("an extension" if in_force else ""))
-
-
-def _name_of(extension: Extension) -> str:
-    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs)

@@ -88,14 +88,18 @@ def installed_version(engine: str) -> str:
     return ""
 
 
-def own_rotation(engine: str, config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> EngineRotation | None:
+def own_rotation(
+    engine: str, formula: EngineRotation, config: RopeConfig, name: str, asked: Asked, hf_config: Any
+) -> EngineRotation | None:
     """What the engine's own code computes; None where only a running server would call it."""
     if engine == "vllm":
-        return _ask_vllm(config, name, asked)
-    return _ask_transformers(config, name, asked, hf_config)
+        return _ask_vllm(formula, config, name, asked)
+    return _ask_transformers(formula, config, name, asked, hf_config)
 
 
-def _ask_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: Any) -> EngineRotation | None:
+def _ask_transformers(
+    formula: EngineRotation, config: RopeConfig, name: str, asked: Asked, hf_config: Any
+) -> EngineRotation | None:
     """ROPE_INIT_FUNCTIONS; plain RoPE is in the code of each model instead."""
     functions = import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
     kind = config.kind(name)
@@ -104,13 +108,11 @@ def _ask_transformers(config: RopeConfig, name: str, asked: Asked, hf_config: An
     layer = {"layer_type": name} if name else {}
     extra = {"head_dim_key": "global_head_dim"} if "global_head_dim" in config.text and kind == "proportional" else {}
     table, temperature = functions[kind](hf_config.get_text_config(), None, seq_len=asked.text, **layer, **extra)
-    formula = ENGINES["transformers"].rotation(config, name, asked)
     return formula._replace(inv_freq=table.double(), temperature=float(temperature))
 
 
-def _ask_vllm(config: RopeConfig, name: str, asked: Asked) -> EngineRotation | None:
+def _ask_vllm(formula: EngineRotation, config: RopeConfig, name: str, asked: Asked) -> EngineRotation | None:
     """get_rope, with what the model's own code hands it."""
-    formula = ENGINES["vllm"].rotation(config, name, asked)
     rows = min(formula.rows, 10 * config.max_len)
     if config.model_type not in AS_WRITTEN or rows * config.head_dims[name] > LARGEST_TABLE:
         return None

@@ -21,12 +21,12 @@ from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 from ropewalk.engines.rules import formulas
 from ropewalk.engines.rules.rotation import (
     LAYOUT,
+    Answer,
     Asked,
     EngineRotation,
     EngineRules,
     LengthRule,
-    NotKnown,
-    NotServed,
+    NoAnswer,
     RopeConfig,
     Version,
     VersionRange,
@@ -58,7 +58,7 @@ READS = {
 }
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What a converted file computes in one type of layer."""
     kind, plain = config.kind(name), EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     if config.model_type == "phi3":
@@ -66,7 +66,7 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     if config.model_type in DROPS:
         return EngineRotation(formulas.plain(formulas.USUAL_BASE, config.dims(name)))
     if config.model_type not in RUN:
-        raise NotKnown(f"llama.cpp was not run with {config.model_type}")
+        return NoAnswer("unknown", f"llama.cpp was not run with {config.model_type}")
     if name == "sliding_attention":  # the schedule is that of the other layers
         return plain
     match kind:
@@ -83,32 +83,36 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
             return _llama3(config, name, plain)
         case "rope_freqs":
             return _divisors_in_weights(config, name)
-    raise NotKnown(f"what llama.cpp's converter does with {kind!r} in {config.model_type} was not run")
+    return NoAnswer("unknown", f"what llama.cpp's converter does with {kind!r} in {config.model_type} was not run")
 
 
-def _llama3(config: RopeConfig, name: str, plain: EngineRotation) -> EngineRotation:
+def _llama3(config: RopeConfig, name: str, plain: EngineRotation) -> Answer:
     if config.model_type in LLAMA3:
         return EngineRotation(TABLES["llama3"](config, name, 1))
     if config.model_type in DROPS_LLAMA3:
         return plain
-    raise NotKnown(f"whether llama.cpp's converter writes llama3's divisors for {config.model_type} was not run")
+    return NoAnswer(
+        "unknown", f"whether llama.cpp's converter writes llama3's divisors for {config.model_type} was not run"
+    )
 
 
-def _divisors_in_weights(config: RopeConfig, name: str) -> EngineRotation:
+def _divisors_in_weights(config: RopeConfig, name: str) -> Answer:
     """Divisors among the weights."""
     if config.divisors is None:
-        raise NotServed("the config announces rope.freqs.weight, and the weights beside it have no such tensor")
+        return NoAnswer(
+            "refused", "the config announces rope.freqs.weight, and the weights beside it have no such tensor"
+        )
     if config.model_type not in READS_DIVISORS:
-        raise NotServed(f"llama.cpp reads no divisors in {config.model_type}")
+        return NoAnswer("refused", f"llama.cpp reads no divisors in {config.model_type}")
     return EngineRotation(TABLES[ROPE_FREQS](config, name, 1))
 
 
-def _phi3(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _phi3(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """LongRoPE as its authors compute it, but for `attention_factor`; the context chooses the divisors."""
     if config.kind(name) == "default":
         return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     if config.kind(name) != "longrope":
-        raise NotKnown(f"what llama.cpp's converter does with {config.kind(name)!r} in phi3 was not run")
+        return NoAnswer("unknown", f"what llama.cpp's converter does with {config.kind(name)!r} in phi3 was not run")
     original = config.original(name)
     temperature = formulas.longrope_temperature(config.max_len / original, original)
     return EngineRotation(longrope_table(config, name, asked.served > original), temperature)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -111,16 +111,15 @@ class Caution(NamedTuple):
     harmful: bool  # whether a single text, read and continued, is computed differently
 
 
-class NotKnown(Exception):
-    """What this engine computes here was not read; the sentence says what."""
+class NoAnswer(NamedTuple):
+    """Why there is no rotation to state: the engine refuses to start, or nobody has read what it computes here."""
+
+    kind: Literal["refused", "unknown"]
+    sentence: str
+    remedy: str = ""
 
 
-class NotServed(Exception):
-    """The engine refuses to start; the sentence says why."""
-
-    def __init__(self, sentence: str, remedy: str = "") -> None:
-        super().__init__(sentence)
-        self.remedy = remedy
+Answer = EngineRotation | NoAnswer
 
 
 class VersionRange(NamedTuple):
@@ -137,7 +136,7 @@ class EngineRules:
 
     name: str
     ranges: tuple[VersionRange, ...]
-    rotation: Callable[[RopeConfig, str, Asked], EngineRotation]
+    rotation: Callable[[RopeConfig, str, Asked], Answer]
     length: Callable[[RopeConfig, Version], LengthRule]
     reads: Callable[[RopeConfig, str, Version], frozenset[str]]  # keys of a part, besides the layout's
     flags: Callable[[Mapping[str, Any], int], str]  # change keys of the config, and serve a length

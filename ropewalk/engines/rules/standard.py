@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ropewalk.engines.rules import formulas
-from ropewalk.engines.rules.rotation import EngineRotation, NotKnown, QueryScale, RopeConfig
+from ropewalk.engines.rules.rotation import EngineRotation, NoAnswer, QueryScale, RopeConfig
 
 # Written by `ropewalk export --target llama.cpp`. Not a type of transformers, so that loading the folder there stops
 # instead of missing the tensor. llama.cpp's converter warns that it does not know the type, and writes none.
@@ -19,12 +19,17 @@ ROPE_FREQS = "rope_freqs"
 SCALED_LOGITS = ("deepseek_v2", "deepseek_v3")
 
 
-def standard_rotation(config: RopeConfig, name: str, text: int) -> EngineRotation:
-    """One type of layer in a text of this length."""
+def why_not_known(config: RopeConfig, name: str) -> NoAnswer | None:
+    """Why it is not known what a config says of one type of layer; None where it is."""
     kind = config.kind(name)
-    if kind not in TABLES or (kind == ROPE_FREQS and config.divisors is None):
-        raise NotKnown(f"what the rope type {kind!r} means is not known")
-    table = TABLES[kind](config, name, text)
+    if kind in TABLES and (kind != ROPE_FREQS or config.divisors is not None):
+        return None
+    return NoAnswer("unknown", f"what the rope type {kind!r} means is not known")
+
+
+def standard_rotation(config: RopeConfig, name: str, text: int) -> EngineRotation:
+    """One type of layer in a text of this length, where that is known."""
+    table = TABLES[config.kind(name)](config, name, text)
     return EngineRotation(
         table, _temperature(config, name, text), logits=_logits(config, name), query_scale=query_scale(config, name)
     )
@@ -46,10 +51,6 @@ def yarn_table(config: RopeConfig, name: str, text: int) -> Tensor:
     truncate = bool(part.get("truncate", True))
     base, dims, factor = config.base(name), config.dims(name), config.factor(name)
     return formulas.yarn(base, dims, factor, config.original(name), formulas.betas_of(part), truncate)
-
-
-def _longrope(config: RopeConfig, name: str, text: int) -> Tensor:
-    return longrope_table(config, name, long=text > config.original(name))
 
 
 def longrope_table(config: RopeConfig, name: str, long: bool) -> Tensor:
@@ -76,19 +77,17 @@ def _proportional(config: RopeConfig, name: str, text: int) -> Tensor:
     return formulas.proportional(config.base(name), config.dims(name), share) / factor
 
 
-def _divisors_in_weights(config: RopeConfig, name: str, text: int) -> Tensor:
-    return formulas.divided(config.base(name), config.dims(name), config.divisors or ())
-
-
 TABLES: dict[str, Callable[[RopeConfig, str, int], Tensor]] = {
     "default": lambda config, name, text: formulas.plain(config.base(name), config.dims(name)),
     "linear": _linear,
     "dynamic": _dynamic,
     "yarn": yarn_table,
-    "longrope": _longrope,
+    "longrope": lambda config, name, text: longrope_table(config, name, long=text > config.original(name)),
     "llama3": llama3_table,
     "proportional": _proportional,
-    ROPE_FREQS: _divisors_in_weights,
+    ROPE_FREQS: lambda config, name, text: formulas.divided(
+        config.base(name), config.dims(name), config.divisors or ()
+    ),
 }
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk.engines.layer_plan import KEY, LayerPlan, ModelPlan
@@ -57,7 +56,10 @@ def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> 
         kind = type_of(layer, text.layer_types) if kinds else ""
         if _is_changed(layer, bool(kinds)):
             layers.setdefault(kind, {})[index] = _plan_layer(layer)
-    plans = {kind: _model_plan(chosen, 1 + max(indices), length, line) for kind, chosen in layers.items()}
+    plans = {
+        kind: ModelPlan(tuple(map(chosen.get, range(1 + max(indices)))), length, line, version("ropewalk"))
+        for kind, chosen in layers.items()
+    }
     if not plans:
         return DoesNotFit.because("model", "the extension changes no layer of this model")
     by_tables = all(plan.is_tables for plan in plans.values())
@@ -141,16 +143,8 @@ def _plan_layer(layer: ExtendedLayer) -> LayerPlan:
         window=probed.window if layer.keeps_window else None,
         rotates=probed.rotating > 0,
         norm_follows=probed.norm_follows,
-        weights={name: {key: _to_stored(x) for key, x in group.items()} for name, group in weights.items()},
+        weights={name: {key: x.detach().double().cpu() for key, x in group.items()} for name, group in weights.items()},
     )
-
-
-def _to_stored(learned: Tensor) -> Tensor:
-    return learned.detach().double().cpu()
-
-
-def _model_plan(chosen: dict[int, LayerPlan], count: int, length: int, line: str) -> ModelPlan:
-    return ModelPlan(tuple(chosen.get(index) for index in range(count)), length, line, version("ropewalk"))
 
 
 def _length(handle: Handle, target_len: int | None) -> int | None:

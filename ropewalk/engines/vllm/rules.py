@@ -24,18 +24,24 @@ from ropewalk.engines.rules import formulas
 from ropewalk.engines.rules.rotation import (
     LAYOUT,
     READS,
+    Answer,
     Asked,
     EngineRotation,
     EngineRules,
     LengthRule,
-    NotKnown,
-    NotServed,
+    NoAnswer,
     QueryScale,
     RopeConfig,
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import llama3_table, longrope_table, standard_rotation, yarn_temperature
+from ropewalk.engines.rules.standard import (
+    llama3_table,
+    longrope_table,
+    standard_rotation,
+    why_not_known,
+    yarn_temperature,
+)
 from ropewalk.engines.rules.statement import (
     QUERY_SCALE,
     EngineReading,
@@ -63,13 +69,13 @@ DUAL_CHUNK = "dual_chunk_attention_config"
 YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")
 
 
-def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What vLLM's table of one type of layer holds."""
     if config.text.get(DUAL_CHUNK) and config.model_type.startswith("qwen2"):
         remedy = (
             f"remove {DUAL_CHUNK} from its config.json, and serve no more than the length that was trained without it"
         )
-        raise NotServed(f"vLLM stops at {DUAL_CHUNK}: the attention for it was removed in 0.11", remedy)
+        return NoAnswer("refused", f"vLLM stops at {DUAL_CHUNK}: the attention for it was removed in 0.11", remedy)
     if config.model_type in BY_TRANSFORMERS:
         return _transformers_rotation(config, name, asked)
     if config.model_type == ALWAYS_YARN:
@@ -77,15 +83,16 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     if config.model_type in LATENT:
         return _latent(config, name, asked.version)
     if config.model_type not in AS_WRITTEN:
-        raise NotKnown(f"vLLM's own code for {config.model_type} was not read")
-    return _table_by_type(config, name, asked)._replace(query_scale=_query_scale(config))
+        return NoAnswer("unknown", f"vLLM's own code for {config.model_type} was not read")
+    answer = _table_by_type(config, name, asked)
+    return answer if isinstance(answer, NoAnswer) else answer._replace(query_scale=_query_scale(config))
 
 
-def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """get_rope's choice by the type."""
     kind = config.kind(name)
     if kind != "default" and "mrope_section" in config.parts[name]:
-        raise NotKnown(f"vLLM's {kind} for positions of several axes was not read")
+        return NoAnswer("unknown", f"vLLM's {kind} for positions of several axes was not read")
     match kind:
         case "default":
             return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
@@ -107,7 +114,7 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> EngineRotatio
             return EngineRotation(
                 formulas.proportional(config.base(name), config.dims(name), share), rows=config.max_len
             )
-    raise NotServed(f"vLLM knows no rope type {kind!r}")
+    return NoAnswer("refused", f"vLLM knows no rope type {kind!r}")
 
 
 def _dynamic(config: RopeConfig, name: str, version: Version) -> EngineRotation:
@@ -141,10 +148,10 @@ def _temperature(config: RopeConfig, name: str, version: Version) -> float:
     return yarn_temperature(config, name) if stated_factor is None else float(stated_factor)
 
 
-def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _longrope(config: RopeConfig, name: str, asked: Asked) -> Answer:
     if config.model_type in NEIGHBOURS:
-        raise NotServed(
-            "vLLM's longrope is for models whose pairs are halves of the head, and this one's are neighbours"
+        return NoAnswer(
+            "refused", "vLLM's longrope is for models whose pairs are halves of the head, and this one's are neighbours"
         )
     part, original = config.parts[name], config.original(name)
     long = asked.served > original
@@ -154,22 +161,26 @@ def _longrope(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
     return EngineRotation(longrope_table(config, name, long), usual if mscale is None else float(mscale), rows)
 
 
-def _gpt_oss(config: RopeConfig, name: str) -> EngineRotation:
+def _gpt_oss(config: RopeConfig, name: str) -> Answer:
     missing = [key for key in GPT_OSS if key not in config.parts[name]]
     if missing:
-        raise NotServed(f"vLLM computes YaRN for gpt-oss whatever its config says, and stops without {missing[0]}")
+        return NoAnswer(
+            "refused", f"vLLM computes YaRN for gpt-oss whatever its config says, and stops without {missing[0]}"
+        )
     return EngineRotation(
         _yarn_table(config, name), formulas.yarn_temperature(config.factor(name)), _yarn_rows(config, name)
     )
 
 
-def _latent(config: RopeConfig, name: str, version: Version) -> EngineRotation:
+def _latent(config: RopeConfig, name: str, version: Version) -> Answer:
     """Plain RoPE, or DeepSeek's YaRN for every type."""
     part = config.parts[name]
     if config.kind(name) == "default":
         return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
     if "factor" not in part:
-        raise NotServed("vLLM computes YaRN where keys are latent whatever the config says, and stops without factor")
+        return NoAnswer(
+            "refused", "vLLM computes YaRN where keys are latent whatever the config says, and stops without factor"
+        )
     factor, all_dim = config.factor(name), float(part.get("mscale_all_dim") or 0.0)
     temperature = formulas.yarn_temperature(factor, float(part.get("mscale", 1.0)))
     temperature /= formulas.yarn_temperature(factor, all_dim)
@@ -185,10 +196,10 @@ def _scales_logits(part: Mapping[str, Any], version: Version) -> bool:
     return bool(part.get("apply_yarn_scaling", True))
 
 
-def _transformers_rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+def _transformers_rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     if asked.version < (0, 32):
-        raise NotKnown(f"which code vLLM before 0.32 has for {config.model_type} was not read")
-    return standard_rotation(config, name, asked.text)
+        return NoAnswer("unknown", f"which code vLLM before 0.32 has for {config.model_type} was not read")
+    return why_not_known(config, name) or standard_rotation(config, name, asked.text)
 
 
 def _query_scale(config: RopeConfig) -> QueryScale | None:
@@ -246,7 +257,7 @@ SERVE = "vllm serve {place} --max-model-len {length}"  # with Ropewalk's plugin 
 
 def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     """Use vLLM's schedule name if its table is long enough, else divisors per pair."""
-    multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
+    multiplies = "gemma3" not in stated.config.model_type  # a linear schedule's length by its factor
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
     reading = read_as_deepseek_and_phi(stated)
@@ -278,11 +289,6 @@ def _ends_early(stated: StatedModel) -> bool:
         stated.type == "yarn"
         and int(parameters["original_max_position_embeddings"] * parameters["factor"]) < stated.length
     )
-
-
-def _is_gemma3(stated: StatedModel) -> bool:
-    """Gemma 3, whose length vLLM does not multiply."""
-    return "gemma3" in stated.config.model_type
 
 
 RULES = EngineRules(

@@ -173,13 +173,10 @@ def unsupported_arguments(kwargs: Mapping[str, Any], expected: Collection[str] =
 
     Flags and words carry no request, except is_causal=False.
     """
-    odd = [name for name, value in kwargs.items() if not _is_flag(value) and name not in KNOWN | IDLE]
+    asked = [name for name, value in kwargs.items() if value is not None and not isinstance(value, bool | str)]
+    odd = [name for name in asked if name not in KNOWN | IDLE]
     odd += ["is_causal=False"] if kwargs.get("is_causal") is False else []
     return [name for name in odd if name not in expected]
-
-
-def _is_flag(value: Any) -> bool:
-    return value is None or isinstance(value, bool | str)
 
 
 # What a rotary module returns: cos and sin, or one complex number for each pair.
@@ -320,11 +317,11 @@ def watching_masks(calls: Sequence[CapturedCall]) -> Iterator[dict[nn.Module, Ma
 
 def with_shown(calls: Sequence[CapturedCall], shown: Mapping[nn.Module, MaskReach | None]) -> list[CapturedCall]:
     """The calls with what the mask shows from which a module makes its own; unsupported where that is unknown."""
-    return [_add_shown(call, shown[call.module]) if call.own_mask else call for call in calls]
-
-
-def _add_shown(call: CapturedCall, seen: MaskReach | None) -> CapturedCall:
-    return call._replace(own_mask=False, unsupported=OUTSIDE) if seen is None else call._replace(seen=seen)
+    seen = [shown[call.module] if call.own_mask else call.seen for call in calls]
+    return [
+        call._replace(own_mask=False, unsupported=OUTSIDE) if reach is None else call._replace(seen=reach)
+        for call, reach in zip(calls, seen, strict=True)
+    ]
 
 
 def _read_mask(mask: Tensor | None, arguments: dict[str, Any]) -> tuple[MaskReach, str, bool]:

@@ -178,12 +178,9 @@ def called_base(host: PreTrainedModel, attending: Collection[nn.Module]) -> PreT
     A model that sees images calls it with positions that `host` itself does not know, and some models bypass
     `base_model`.
     """
-    inside = [part for part in host.modules() if isinstance(part, PreTrainedModel) and _reads(part)]
+    models = [part for part in host.modules() if isinstance(part, PreTrainedModel)]
+    inside = [part for part in models if inspect.signature(part.forward).parameters.keys() >= READS]
     return [part for part in inside if set(attending) <= set(part.modules())][-1]
-
-
-def _reads(part: PreTrainedModel) -> bool:
-    return inspect.signature(part.forward).parameters.keys() >= READS
 
 
 def why_not_finite(model: nn.Module) -> str:
@@ -231,11 +228,6 @@ def _still_quantised(host: nn.Module) -> bool:
     return any(_holder(module) for module in host.modules()) or any(True for _ in tables)
 
 
-def _state(module: nn.Module) -> Any:
-    """What bitsandbytes knows of the 4-bit weights of a module; None for any other."""
-    return getattr(getattr(module, "weight", None), "quant_state", None)
-
-
 def is_quantised(value: Tensor) -> bool:
     """Whether a weight has less than two bytes a number, or knows how to undo its quantisation."""
     return value.dtype.itemsize < 2 or type(value).dequantize is not Tensor.dequantize
@@ -263,7 +255,8 @@ def require_savable(host: PreTrainedModel) -> None:
     if quantiser is not None and not _still_quantised(host):
         sentence = f"transformers has undone the quantisation ({kind}) to run the model, and would write plain weights"
         raise DoesNotFit.because("model", sentence, remedy=FIRST)
-    if any(getattr(_state(module), "packing_format_for_cpu", False) for module in host.modules()):
+    states = (getattr(getattr(module, "weight", None), "quant_state", None) for module in host.modules())
+    if any(getattr(state, "packing_format_for_cpu", False) for state in states):  # of bitsandbytes' 4-bit weights
         sentence = (
             "the model has generated, for which bitsandbytes packed its weights, and it cannot unpack them exactly"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ def inline_layers(
     different = {rotation.module: rotation for rotation in rotations}.values()
     if not all(_is_used(model, ids, rotation) for rotation in different):
         raise DoesNotFit.because("model", reason)
-    if window := _window(config):
+    if window := next((name for name, size in vars(config).items() if "window" in name and type(size) is int), ""):
         raise DoesNotFit.because("model", f"{reason}, and its config has a window ({window}), which is then not seen")
     head_dim = getattr(config, "head_dim", None) or width // heads
     itemsize = model.dtype.itemsize
@@ -119,11 +119,6 @@ def _is_used(model: PreTrainedModel, ids: Tensor, rotation: InlineRotation) -> b
             hook.remove()
         if table:
             module._buffers[table.name] = before
-
-
-def _window(config: Any) -> str:
-    """The config's name of a window, if it has one."""
-    return next((name for name, value in vars(config).items() if "window" in name and type(value) is int), "")
 
 
 def _module_rotation(call: RotaryCall) -> InlineRotation:

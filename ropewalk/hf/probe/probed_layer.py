@@ -153,7 +153,8 @@ def _place(cache: GrownCache, calls: Sequence[CapturedCall], call: int) -> Cache
     if slot is not None:
         return CachedLayer(slot, slot, cache.growth[slot], cache.fixed)
     for earlier, source in zip(calls[:call], cache.slots, strict=False):
-        if source is not None and _share_memory(earlier.k_bhnd, calls[call].k_bhnd):
+        one, other = earlier.k_bhnd, calls[call].k_bhnd
+        if source is not None and one.data_ptr() == other.data_ptr() and one.shape == other.shape:
             return _sharing(cache, getattr(calls[call].module, "layer_idx", None), source)
     return None
 
@@ -163,11 +164,6 @@ def _sharing(cache: GrownCache, slot: Any, source: int) -> CachedLayer | None:
     if not isinstance(slot, int) or slot in cache.slots or not 0 <= slot < len(cache.growth):
         return None
     return CachedLayer(slot, source, 0, cache.fixed)
-
-
-def _share_memory(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors share their memory."""
-    return one.data_ptr() == other.data_ptr() and one.shape == other.shape
 
 
 def cache_growth(layers: Sequence[Any], itemsize: int) -> float:

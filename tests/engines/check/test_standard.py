@@ -10,8 +10,9 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ropewalk.engines.check.reading import read_checkpoint
 from ropewalk.engines.check.versions import installed_version, is_installed, own_rotation
-from ropewalk.engines.rules.rotation import Asked, NotKnown
-from ropewalk.engines.rules.standard import standard_rotation
+from ropewalk.engines.rules.rotation import Asked
+from ropewalk.engines.rules.standard import standard_rotation, why_not_known
+from ropewalk.engines.targets import ENGINES
 from ropewalk.hf.probe.probe import probe
 
 from hf.models import tiny
@@ -87,7 +88,9 @@ def test_the_installed_transformers_is_asked_itself(name):
     config = AutoConfig.for_model(kind, **copy.deepcopy(released))
     rope = read_checkpoint(config).rope
     for part in rope.parts:
-        own = own_rotation("transformers", rope, part, Asked((5, 23), rope.max_len, rope.max_len), config)
+        asked = Asked((5, 23), rope.max_len, rope.max_len)
+        formula = ENGINES["transformers"].rotation(rope, part, asked)
+        own = own_rotation("transformers", formula, rope, part, asked, config)
         if rope.kind(part) == "default":
             assert own is None
             continue
@@ -106,5 +109,4 @@ def test_which_version_is_installed():
 
 def test_a_type_that_nobody_knows():
     config = LlamaConfig(rope_parameters={"rope_type": "ntk", "rope_theta": 10_000.0, "factor": 2.0})
-    with pytest.raises(NotKnown, match="'ntk'"):
-        standard_rotation(read_checkpoint(config).rope, "", 10)
+    assert "'ntk'" in why_not_known(read_checkpoint(config).rope, "").sentence

@@ -11,7 +11,7 @@ from huggingface_hub import constants
 
 import ropewalk as rw
 from ropewalk import Unreadable
-from ropewalk.hf.checkpoint import hub
+from ropewalk.hf.checkpoint import fetch
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
 from ropewalk.models import DEFAULT
 
@@ -37,7 +37,7 @@ def plain(tmp_path_factory):
 @pytest.mark.parametrize("silent", SILENT)
 @pytest.mark.parametrize("read", [fetch_config, fetch_tokenizer, fetch_model, rw.load, rw.inspect])
 def test_a_name_that_is_not_in_the_cache(monkeypatch, tmp_path, silent, read):
-    monkeypatch.setattr(hub, "HUB_TIMEOUT", 0.3)
+    monkeypatch.setattr(fetch, "HUB_TIMEOUT", 0.3)
     with silent() as address:
         asked(monkeypatch, address, tmp_path)
         began = monotonic()
@@ -54,7 +54,7 @@ def test_a_model_in_the_cache_needs_no_network(monkeypatch, plain, tmp_path, sil
         asked(monkeypatch, address, tmp_path)
         expected = logits(rw.load("owner/name"), IDS)
         fetch_tokenizer("owner/name")
-    monkeypatch.setattr(hub, "HUB_TIMEOUT", 0.3)
+    monkeypatch.setattr(fetch, "HUB_TIMEOUT", 0.3)
     with silent() as address:
         asked(monkeypatch, address, tmp_path)
         began = monotonic()
@@ -75,7 +75,7 @@ def test_half_a_model_in_the_cache(monkeypatch, plain, tmp_path):
 
 def test_a_slow_hub_that_answers_is_waited_for(monkeypatch, plain, tmp_path):
     """Only the question whether it answers has the short limit."""
-    monkeypatch.setattr(hub, "HUB_TIMEOUT", 0.3)
+    monkeypatch.setattr(fetch, "HUB_TIMEOUT", 0.3)
     with serving(plain, delay=0.5) as address:
         asked(monkeypatch, address, tmp_path)
         assert fetch_config("owner/name").num_hidden_layers == 1
@@ -95,9 +95,9 @@ def test_the_network_comes_back(monkeypatch, plain, tmp_path):
         with pytest.raises(Unreadable, match=r"no network"):
             fetch_config("owner/name")
         with serving(plain) as back:
-            known = dict(hub._KNOWN)
+            known = dict(fetch._KNOWN)
             asked(monkeypatch, back, tmp_path)
-            monkeypatch.setattr(hub, "_KNOWN", {back: known[address]} if address in known else {})
+            monkeypatch.setattr(fetch, "_KNOWN", {back: known[address]} if address in known else {})
             assert fetch_config("owner/name").num_hidden_layers == 1
 
 
@@ -112,7 +112,7 @@ def test_offline_is_said_as_that(monkeypatch, tmp_path):
 def test_a_folder_asks_nobody(monkeypatch, plain, tmp_path):
     with hanging() as address:
         asked(monkeypatch, address, tmp_path)
-        monkeypatch.setattr(hub, "_ask", lambda _: pytest.fail("it was asked"))
+        monkeypatch.setattr(fetch, "_ask", lambda _: pytest.fail("it was asked"))
         assert rw.load(plain) is not None
 
 

@@ -24,7 +24,8 @@ def require_loadable(model_config: Any) -> None:
             sentence = f"the config says that the model is under {line}, but its rope_parameters have no plan"
             raise DoesNotFit.because("rope_parameters", sentence, remedy="leave out --hf-overrides, or export it again")
         return
-    touched = [name for name in overrides if "rope" in name or "rotary" in name] if _is_mapping(overrides) else []
+    names = overrides if isinstance(overrides, Mapping) else ()
+    touched = [name for name in names if "rope" in name or "rotary" in name]
     if touched:
         sentence = f"--hf-overrides changes {touched[0]}, while the model is under {plans[0].line}"
         raise DoesNotFit.because("hf_overrides", sentence, remedy="leave it out, or export the model that you want")
@@ -86,7 +87,3 @@ def _require_our_attention(plan: ModelPlan, name: str, module: Any) -> None:
     if not isinstance(module, ExtendedAttention):
         sentence = f"{name} is a {type(module).__name__} of vLLM's, but {plan.why_not_tables}"
         raise DoesNotFit.because("attention", sentence)
-
-
-def _is_mapping(overrides: Any) -> bool:
-    return isinstance(overrides, Mapping)
