@@ -19,8 +19,8 @@ from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import read_line
 from ropewalk.hf import score_tokens
 from ropewalk.hf.probe.facts import parse_for_config
-from ropewalk.measure.api.loading import open_model
 from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.tasks import Context
 
 from rounds import append, ratios, rounds

@@ -26,7 +26,7 @@ from rounds import append, ratios, rounds
 WIDTH, LAYERS, HEADS, WORDS, HIDDEN = 512, 8, 8, 2048, 1408
 WINDOW, SINKS = 1024, 4
 FACTS = rw.Facts(trained_len=4096, head_dim=64, heads=HEADS)
-ROPE = rw.Extension().theta.table(FACTS, 1)
+ROPE = rw.Extension().frequencies_or_rope.table(FACTS, 1)
 DTYPES = (torch.float32, torch.bfloat16)
 
 # (layer, q, k, v) -> the output

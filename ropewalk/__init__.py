@@ -17,22 +17,25 @@ from ropewalk.errors import (
 if TYPE_CHECKING:
     from ropewalk.attention import attend
     from ropewalk.engines.check.check import check
-    from ropewalk.engines.export.export import export
+    from ropewalk.engines.export import export
     from ropewalk.equation import reference_attention
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
     from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
     from ropewalk.hf.load_options import LoadOptions
-    from ropewalk.measure.api.comparing import compare
-    from ropewalk.measure.api.diagnosing import diagnose
-    from ropewalk.measure.api.leaderboard import leaderboard
+    from ropewalk.measure.arguments import RunOptions
+    from ropewalk.measure.compare import compare
+    from ropewalk.measure.diagnose import diagnose
+    from ropewalk.measure.leaderboard import leaderboard
     from ropewalk.methods.facts import Facts
-    from ropewalk.search.fit import fit
+    from ropewalk.search.conditions import Conditions
+    from ropewalk.search.fit import SearchOptions, fit
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Conditions",
     "Conflict",
     "DoesNotFit",
     "Extension",
@@ -41,6 +44,8 @@ __all__ = [
     "LoadOptions",
     "NotInstalled",
     "RopewalkError",
+    "RunOptions",
+    "SearchOptions",
     "Tokens",
     "UnknownName",
     "Unreadable",
@@ -68,17 +73,20 @@ __all__ = [
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
 _OF_MODELS = ("convert", "extend", "extended", "inspect", "load", "save", "score", "stream")
 _LATER = {
+    "Conditions": "search.conditions",
     "Extension": "extension.extension",
     "Facts": "methods.facts",
     "LoadOptions": "hf.load_options",
+    "RunOptions": "measure.arguments",
+    "SearchOptions": "search.fit",
     "Tokens": "extension.inputs",
     "attend": "attention",
     "check": "engines.check.check",
-    "compare": "measure.api.comparing",
-    "diagnose": "measure.api.diagnosing",
-    "export": "engines.export.export",
+    "compare": "measure.compare",
+    "diagnose": "measure.diagnose",
+    "export": "engines.export",
     "fit": "search.fit",
-    "leaderboard": "measure.api.leaderboard",
+    "leaderboard": "measure.leaderboard",
     "parse": "extension.parsing",
     "reference_attention": "equation",
     **dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf"),
@@ -89,9 +97,10 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
+        globals()[name] = getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -135,7 +135,7 @@ def reference_logits(
         weights: what biases and scales learned, and the model's own sinks and factors.
         model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits.
     """
-    learned, facts = weights or {}, extension.ground(facts)
+    learned, facts = weights or {}, extension.builds_on(facts)
     extension = layer_extension(extension, facts, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
@@ -154,10 +154,10 @@ def reference_logits(
     scale_bhi = _scale([spec for spec in extension.scales if not spec.of_rotation], i_bi, facts, learned)
     warmth_bhi = _scale([spec for spec in extension.scales if spec.of_rotation], i_bi, facts, learned)
     w_d = learned.get(MODEL, {}).get(AFTER_ROTATION)
-    turns_p = extension.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
+    turns_p = extension.frequencies_or_rope.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
     logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
-    for table, rows_bi in _rows_by_table(extension.theta, facts, i_bi):
-        for span in extension.spans.spans():
+    for table, rows_bi in _rows_by_table(extension.frequencies_or_rope, facts, i_bi):
+        for span in extension.reach_or_causal.spans():
             start_bi, stop_bi = span.bounds(i_bi)
             stop_bi = torch.where(stop_bi == i_bi + 1, until_bi + 1, stop_bi)[:, :, None]
             inside_bij = (start_bi[:, :, None] <= j_bj[:, None]) & (j_bj[:, None] < stop_bi)

@@ -153,7 +153,7 @@ def measured() -> Mapping[str, Any]:
     """Every writer: figures of every text, each for the parts of its pieces."""
     from ropewalk import load
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
-    from ropewalk.measure.compare.store import provenance
+    from ropewalk.measure.comparison.store import provenance
     from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 

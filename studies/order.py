@@ -93,7 +93,7 @@ def measured() -> Mapping[str, Any]:
     from ropewalk import extended, load
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.measure.compare.store import provenance
+    from ropewalk.measure.comparison.store import provenance
     from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from ropewalk.measure.api import progress
+from ropewalk.measure import progress
 
 import nightly
 from browser import browser

@@ -89,9 +89,9 @@ def test_a_temperature_multiplies_the_dimensions_that_the_schedule_rotates():
 
 def apart_by_pair(extension, facts, numbers, apart):
     """The distances of every pair, [rows, keys, pairs]."""
-    inv_freq = extension.theta.table(facts, 1).inv_freq
+    inv_freq = extension.frequencies_or_rope.table(facts, 1).inv_freq
     apart = apart[:, :, None].repeat(1, 1, len(inv_freq))
-    for span in extension.spans.spans():
+    for span in extension.reach_or_causal.spans():
         start, stop = span.bounds(numbers)
         inside = (start[:, None] <= numbers) & (numbers < stop[:, None])
         if span.pairs is not None:
@@ -104,10 +104,10 @@ def apart_by_pair(extension, facts, numbers, apart):
 
 def complex_attention(extension, q, k, v, facts):
     """The equation in complex numbers, from a matrix of apparent distances: no vector is ever rotated."""
-    length, numbers = q.shape[2], extension.numbering.number(q.shape[2])
-    apart = relative(extension.spans, int(numbers[-1]) + 1)[numbers][:, numbers]
+    length, numbers = q.shape[2], extension.positions_or_sequential.number(q.shape[2])
+    apart = relative(extension.reach_or_causal, int(numbers[-1]) + 1)[numbers][:, numbers]
     k, v = (x.repeat_interleave(facts.heads // facts.groups, 1) for x in (k, v))
-    tables = [extension.theta.table(facts, int(number) + 1) for number in numbers]
+    tables = [extension.frequencies_or_rope.table(facts, int(number) + 1) for number in numbers]
     turning = 2 * len(tables[0].inv_freq)
 
     def join(x):
@@ -191,7 +191,7 @@ def test_the_last_queries_alone_answer_as_in_the_whole(extension):
 
 @each_method
 def test_a_row_sees_nothing_of_what_follows(extension):
-    if extension.numbering.name == "randomized":
+    if extension.positions_or_sequential.name == "randomized":
         pytest.skip("evenly spaced numbers depend on the length by definition")
     q, k, v = tensors()
     short = attend(extension, q[:, :, :20], k[:, :, :20], v[:, :, :20])
@@ -203,10 +203,10 @@ def test_a_row_sees_nothing_of_what_follows(extension):
 def test_padding_and_batch_mates_do_not_matter(extension, side):
     """A row of 20 tokens beside one of 41, with NaN where it is padded."""
     q, k, v = tensors(batch=2)
-    numbers = extension.numbering.number(20)
+    numbers = extension.positions_or_sequential.number(20)
     place = slice(N - 20, N) if side == "left" else slice(0, 20)
     positions = torch.full((2, N), PAD)
-    positions[0], positions[1, place] = extension.numbering.number(N), numbers
+    positions[0], positions[1, place] = extension.positions_or_sequential.number(N), numbers
     for x in (q, k, v):
         x[1, :, positions[1] == PAD] = torch.nan
     got = attend(extension, q, k, v, tokens=Tokens(positions))
@@ -221,7 +221,7 @@ def test_padding_and_batch_mates_do_not_matter(extension, side):
 @each_method
 def test_packed_documents_do_not_see_each_other(extension):
     q, k, v = tensors()
-    number = extension.numbering.number
+    number = extension.positions_or_sequential.number
     positions = torch.cat([number(25), number(N - 25)])[None]
     documents = torch.tensor([[0] * 25 + [1] * (N - 25)])
     got = attend(extension, q, k, v, tokens=Tokens(documents_bj=documents))

@@ -8,7 +8,7 @@ import pytest
 from families import NAMES, K, save_small
 
 from ropewalk.cli.main import run
-from ropewalk.measure.compare import runner
+from ropewalk.measure.comparison import runner
 
 from nightly import first_of_each
 

@@ -36,12 +36,12 @@ from ropewalk.extension.parsing import read_line
 from ropewalk.files import finite_json
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.probe.facts import parse_for_config
-from ropewalk.measure.api.loading import open_model
-from ropewalk.measure.compare.compare import Comparison, compare
-from ropewalk.measure.compare.leaderboard import TimeIsUp
-from ropewalk.measure.compare.runner import Cell, Finished, Measuring, cells, measure_here, result_of
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.comparison.comparison import Comparison, measure_candidates
+from ropewalk.measure.comparison.race import TimeIsUp
+from ropewalk.measure.comparison.runner import Cell, Finished, Measuring, cells, measure_here, result_of
+from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.report.comparison import as_json
 from ropewalk.measure.tasks import Context, Repetition, Task
 
@@ -100,10 +100,10 @@ def measured(
         subject = subject_of(place, stack)
         measuring = in_processes(processes) if processes > 1 else measure_here
         with suppress(TimeIsUp):
-            compare(subject, lines, lengths, store, tasks=tasks, measuring=measuring, progress=progress)
+            measure_candidates(subject, lines, lengths, store, tasks=tasks, measuring=measuring, progress=progress)
         complete = [line for line in lines if _is_complete(subject, line, lengths, tasks, store)]
         print(f"{place.model}: {len(complete)} of {len(lines)} lines are complete", flush=True)
-        return compare(subject, complete, lengths, store, tasks=tasks) if complete else None
+        return measure_candidates(subject, complete, lengths, store, tasks=tasks) if complete else None
 
 
 def _is_complete(subject: Subject, line: str, lengths: Sequence[int], tasks: Sequence[Task], store: Store) -> bool:

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from ropewalk.hf.load_options import LoadOptions
-from ropewalk.measure.api.loading import open_model
+from ropewalk.measure.opened_model import open_model
 
 TEXT = 450_000  # characters of a text: more than 64k tokens of either model
 HISTORY = ("change", "release", "news", "whatsnew", "whats_new", "history", "contributors", "authors", "license")

@@ -115,7 +115,7 @@ def explain(
 def _for_every_span(k_bgjd: Tensor, v_bgjd: Tensor, group: SequenceGroup, terms: LayerTerms) -> list[SpanKeys]:
     """All spans read the same keys here."""
     span_keys = SpanKeys(k_bgjd, v_bgjd, group.numbers, False, group.pair_positions, group.last_seen)
-    return [span_keys] * len(terms.extension.spans.spans())
+    return [span_keys] * len(terms.extension.reach_or_causal.spans())
 
 
 def _prepare(
@@ -136,7 +136,7 @@ def _prepare(
         return sequence_groups(tokens.numbers(k_bgjd, terms.extension, terms.facts), tokens, queries)
 
     # What images bring is checked against each layer's extension; other numberings may draw random numbers anew.
-    if tokens.of_images or not isinstance(terms.extension.numbering, Sequential):
+    if tokens.of_images or not isinstance(terms.extension.positions_or_sequential, Sequential):
         return terms, groups()
     spec = (queries, k_bgjd.shape, tokens.positions_bj is None, tokens.documents_bj is None)
     return terms, compute_once("sequence groups", spec, tuple(x for x in tokens if x is not None), groups)

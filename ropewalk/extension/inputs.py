@@ -35,18 +35,21 @@ def layer_extension(extension: Extension, facts: Facts, weights: Mapping[str, We
 
 def _require_no_decay(extension: Extension, facts: Facts) -> None:
     """Refuse a decay under a reach that places pairs differently: a decay counts one distance for all pairs."""
-    if any(span.pairs for span in extension.spans.spans()) and extension.theta.table(facts, 1).log_decay.any():
-        sentence = f"{extension.theta.name} needs one distance, but {extension.spans.name} gives each pair its own"
+    schedule, reach = extension.frequencies_or_rope, extension.reach_or_causal
+    if any(span.pairs for span in reach.spans()) and schedule.table(facts, 1).log_decay.any():
+        sentence = f"{schedule.name} needs one distance, but {reach.name} gives each pair its own"
         raise DoesNotFit.because("frequencies", sentence, remedy="take a schedule without decay")
 
 
 def _require_numbers(extension: Extension, facts: Facts) -> None:
     """Refuse a schedule with NaN or infinity: a softmax over NaN would hide it."""
     for length in (1, 4 * facts.trained_len):
-        table = extension.theta.table(facts, length)
+        table = extension.frequencies_or_rope.table(facts, length)
         if not (table.inv_freq.isfinite().all() and table.log_decay.isfinite().all()):
             rule = f"finite in every pair (rows of length {length})"
-            raise InvalidValue("frequencies", rule, str(extension.theta), remedy="correct the schedule's table")
+            raise InvalidValue(
+                "frequencies", rule, str(extension.frequencies_or_rope), remedy="correct the schedule's table"
+            )
 
 
 def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
@@ -131,7 +134,8 @@ class Tokens(NamedTuple):
         padded_bj = torch.zeros(shape, dtype=torch.bool) if positions_bj is None else positions_bj.cpu() == PAD
         _require_adjacent(texts_bj, padded_bj)
         if positions_bj is None:
-            rows = [torch.cat([extension.numbering.number(count) for count in _runs(row)]) for row in texts_bj]
+            number = extension.positions_or_sequential.number
+            rows = [torch.cat([number(count) for count in _runs(row)]) for row in texts_bj]
             return torch.stack(rows).to(k_bgjd.device)
         for numbers, texts in zip(positions_bj.cpu(), texts_bj, strict=True):
             _require_ascending(numbers, texts)
@@ -149,10 +153,10 @@ class Tokens(NamedTuple):
         if tuple(self.pair_positions_bjp.shape) != shape or self.pair_positions_bjp.is_floating_point():
             got = f"{self.pair_positions_bjp.dtype} {tuple(self.pair_positions_bjp.shape)}"
             raise InvalidValue("pair_positions_bjp", f"whole numbers of shape {shape}", got)
-        if extension.theta.table(facts, 1).log_decay.any():
-            _refuse_several(extension.theta.name, "frequencies")
+        if extension.frequencies_or_rope.table(facts, 1).log_decay.any():
+            _refuse_several(extension.frequencies_or_rope.name, "frequencies")
         if not (_rises(extension, facts) and _looks_back(extension, facts)):
-            _refuse_several(extension.spans.name, "reach")
+            _refuse_several(extension.reach_or_causal.name, "reach")
 
     def _require_last_seen(self, numbers_bj: Tensor, extension: Extension, facts: Facts) -> None:
         """Refuse other shapes, and biases, which are defined for earlier keys only."""
@@ -165,7 +169,7 @@ class Tokens(NamedTuple):
             sentence = f"{extension.biases[0].name} is not defined for later keys, which tokens of an image see"
             raise DoesNotFit.because("biases", sentence, remedy="leave images out, or use another method")
         if not _rises(extension, facts):
-            sentence = f"{extension.spans.name} is not defined for later keys, which tokens of an image see"
+            sentence = f"{extension.reach_or_causal.name} is not defined for later keys, which tokens of an image see"
             raise DoesNotFit.because("reach", sentence, remedy=OTHERS)
 
 
@@ -180,7 +184,7 @@ def _is_whole(x: Tensor) -> bool:
 def _rises(extension: Extension, facts: Facts) -> bool:
     """Whether a later position never gets an earlier place."""
     at = torch.arange(4 * facts.trained_len)
-    places = (place(at) for span in extension.spans.spans() for place in (span.q_at, span.k_at))
+    places = (place(at) for span in extension.reach_or_causal.spans() for place in (span.q_at, span.k_at))
     return all(bool((place.diff() >= 0).all()) for place in places)
 
 
@@ -188,7 +192,7 @@ def _rises(extension: Extension, facts: Facts) -> bool:
 def _looks_back(extension: Extension, facts: Facts) -> bool:
     """Whether no key is placed behind its query, even at the same position, as tokens of one image are."""
     at = torch.arange(4 * facts.trained_len)
-    latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.spans.spans())  # key of any row
+    latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.reach_or_causal.spans())  # key of any row
     return all(bool((span.q_at(at) >= span.k_at(at.clamp(max=max(last, 0)))).all()) for span, last in latest)
 
 

@@ -17,9 +17,10 @@ import math
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from numbers import Integral
 from typing import Any, NamedTuple
 
-from ropewalk.errors import UnknownName, Unreadable, short_repr
+from ropewalk.errors import InvalidValue, UnknownName, Unreadable, short_repr
 
 BARE = "bare"  # the name of the model without an extension, among lines
 INSTEAD = "instead"  # a term, and no method: frequencies replace the checkpoint's own schedule
@@ -134,6 +135,15 @@ def length(text: str, field: str = "length") -> int:
     if not read or len(text) > LONGEST_NUMBER:
         raise Unreadable(field, "a whole number such as 512, 32k or 1m", text)
     return int(read[1]) * UNITS[read[2].lower()]
+
+
+def tokens(name: str, value: object) -> tuple[int, ...]:
+    """Lengths in tokens: 1024 or "1k", or several of them; none where the caller says nothing."""
+    if isinstance(value, str | Integral):
+        value = [value] if value != "" else []
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        raise InvalidValue(name, 'lengths in tokens, such as [512, "1k"]', value)
+    return tuple(length(str(one), name) for one in value)
 
 
 def duration(text: str, field: str = "time") -> int:

@@ -5,7 +5,7 @@ Importing this loads neither torch nor transformers: the command line refuses a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -47,31 +47,16 @@ class LoadOptions:
 UNSTATED = LoadOptions()
 
 
-def merge_options(
-    model: Any,
-    options: LoadOptions,
-    dtype: str = "",
-    device: str = "",
-    revision: str = "",
-    trust_remote_code: bool = False,
-) -> LoadOptions:
-    """The options, with those that a caller states one by one in their place; refused for a model that is loaded."""
-    merged = replace(
-        options,
-        dtype=dtype or options.dtype,
-        device=device or options.device,
-        revision=revision or options.revision,
-        trust_remote_code=trust_remote_code or options.trust_remote_code,
-    )
+def require_named(model: Any, options: LoadOptions) -> None:
+    """Refuse options of loading for a model that is loaded."""
     if isinstance(model, str | Path):
-        return merged
-    for field in fields(merged):
+        return
+    for field in fields(LoadOptions):
         name = field.name
-        if getattr(merged, name) != field.default:
+        if getattr(options, name) != field.default:
             remedy = f"call model.to({name})" if name in ("device", "dtype") else f"leave {name} out"
             sentence = f"{name} is for a model given by its name; this one is loaded already"
             raise InvalidValue.because(name, sentence, remedy=remedy)
-    return merged
 
 
 def require_plausible(model: str, *, config_is_enough: bool = False) -> None:

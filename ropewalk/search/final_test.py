@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.measure.compare.runner import ResultRow
+from ropewalk.measure.comparison.runner import ResultRow
 from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.methods.spec import Json
 from ropewalk.search.goal import Goal, Measurements, worst_if_unknown

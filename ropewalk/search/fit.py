@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ropewalk.engines.export.export import export
-from ropewalk.errors import InvalidValue, UnknownName
+from rich.console import RenderableType
+
+from ropewalk.engines.export import export
+from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
 from ropewalk.files import finite, record_json
 from ropewalk.hf import save as write_model
-from ropewalk.hf.load_options import UNSTATED, LoadOptions, merge_options
-from ropewalk.measure.api.argument_checks import seconds, tokens, whole_number
-from ropewalk.measure.api.comparing import FEWEST_TEXTS
-from ropewalk.measure.api.loading import OpenedModel, load_by_name, open_folder, open_model
-from ropewalk.measure.api.precision import in_precision, is_free
-from ropewalk.measure.api.progress import Shown, WorkProgress, showing_progress
-from ropewalk.measure.api.result import MeasuredResult
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
+from ropewalk.measure.comparison.plan import in_precision, is_free
 from ropewalk.measure.material.subject import Subject, without_extension
+from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model
+from ropewalk.measure.progress import WorkProgress, showing_progress
 from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.tables import interval
+from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, rich_table
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
+from ropewalk.search.conditions import LOADERS, Conditions
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting import Fitting, storage_in
 from ropewalk.search.fitting_words import words
-from ropewalk.search.goal import LOADERS, OBJECTIVES, SEARCHED, Goal
-from ropewalk.search.pace import QUICK, USUAL, Pace, Planning, SearchPlan
+from ropewalk.search.goal import Goal
+from ropewalk.search.pace import QUICK, USUAL, Planning, SearchPlan
 from ropewalk.search.report import as_json, ranked_tests, table, title, write_fit
 from ropewalk.search.studies import marks_of_study
 from ropewalk.search.trials import MeasuredTrial
 from ropewalk.search.workers import helped
 
 ELSEWHERE = "all:descriptions"  # the other corpus of the final test
+NONE_STATED = Conditions()
 ENGINES = LOADERS[2:]  # those that can run it, after any and static
 
 
@@ -79,6 +83,13 @@ class FittedExtension(MeasuredResult):
         """A record for each extension of the final test; `loss` and `behind` have 95 % intervals."""
         return [_record(tested) for tested in _tests(self.fit)]
 
+    def for_terminal(self) -> Iterator[RenderableType]:
+        """All that were tested, and which to use."""
+        head, rows = self.table.head, self.table.rows
+        yield rich_table(PageTable(head[:-1], tuple(row[:-1] for row in rows)))  # the last column is for the page
+        yield ""
+        yield textwrap.fill(self.sentences[0], TERMINAL_WIDTH)
+
     def to_dict(self) -> Json:
         """Everything, trial by trial, as `results.json`."""
         return record_json(as_json(self.fit))
@@ -98,23 +109,33 @@ class FittedExtension(MeasuredResult):
         return f"The model: {folder}; load it with {how}"
 
 
+@dataclass(frozen=True)
+class SearchOptions(RunOptions):
+    """How a search runs: how its model is loaded and measured, as in `RunOptions`, and as what it is kept.
+
+    quick: an answer in 90 seconds, for at most 4 times the trained length, from 3 texts.
+    seed: of what is drawn at random.
+    storage: an Optuna storage that other machines share; by default a file in the folder.
+    study: its name; one that exists goes on.
+    """
+
+    quick: bool = False
+    seed: int = 0
+    storage: str = ""
+    study: str = "fit"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitRequest:
     """What was asked for; every worker reads it, and loads the model for itself."""
 
     model: Any
-    tokenizer: Any
-    options: LoadOptions
+    conditions: Conditions
     corpus: str
     judge_on: str
-    pace: Pace
-    asked: dict[str, int | None]  # the target length and how many texts; what is not said is planned
-    conditions: dict[str, Any]
-    storage: str | None
-    study: str
-    workers: int
+    options: SearchOptions
     folder: Path
-    deadline: float
+    deadline: float  # by time.monotonic()
     budget: float
     plan: SearchPlan | None = None
     dtype: Any = None  # of the weights, where it was planned
@@ -124,132 +145,93 @@ def fit(
     model: Any = NAME,
     target_len: int | str | None = None,
     *,
-    tokenizer: Any = None,
+    conditions: Conditions = NONE_STATED,
     budget: float | str = "",
-    quick: bool = False,
-    deployable: str = "any",
-    objective: str = "all",
-    max_damage: float | None = None,
-    min_retrieval: float | None = None,
-    max_slowdown: float | None = None,
     corpus: str = "python",
     judge_on: str = ELSEWHERE,
     samples: int | None = None,
     judges: int | None = None,
-    seed: int = 0,
     folder: str | Path | None = None,
-    storage: str = "",
-    study: str = "fit",
-    space: str = "usual",
-    lengths: int | str | Sequence[int | str] = (),
-    workers: int = 1,
-    device: str = "",
-    dtype: str = "",
-    revision: str = "",
-    trust_remote_code: bool = False,
     options: LoadOptions = UNSTATED,
-    progress: Shown = True,
 ) -> FittedExtension:
     """Search for the best extension of a model for a target length, and test it on texts that the search does not see.
 
-        fitted = rw.fit("model", 512, budget="20s", quick=True)
+        fitted = rw.fit("model", 512, budget="20s", options=rw.SearchOptions(quick=True))
         rw.extend(model, fitted.extension)
 
-    `model`, how it is loaded, `tokenizer`, `corpus` and `progress` are those of `rw.compare`. `target_len` is in tokens
-    (32768 or "32k"), by default 8 times the trained length, or 4 or 2 times where the time is short. `budget` is the
-    time of the whole run, in seconds or as "20m", the default; what it has time for is planned from the speed of the
-    model here. `quick` takes 90 seconds, at most 4 times the trained length and 3 texts. Under `objective` far only the
-    tokens count that the base model predicts with its trained length and not with an eighth of it. The answer keeps to
-    the conditions on the texts that are searched on; if it breaks one on the test texts, what is written is the best
-    hand-set extension that does not, or the sentences say by how much it is broken. `deployable` is any, static, or an
-    engine that must load it; `max_damage` limits the rise of the loss on short texts in nats, `min_retrieval` the share
-    of passkeys that are found, `max_slowdown` the time.
-    `samples` texts are searched on, `judges` others test: by default 16 and 24, or as many as there is time for. The
-    answer is tested on the text of `judge_on` too: by default what installed packages say of themselves; empty for
-    none. In a `folder` (or an Optuna `storage`) the `study` is kept: the same call resumes it. Ctrl-C, or a notebook's
-    stop button, ends the search and tests the best so far.
-    `lengths` are shorter ones whose loss counts as much as the target's (512 and "1k", say): the search then minimises
-    the mean over all, and tries schedules with a table for each row's length too. `space="schedules"` searches those
-    and scales alone, and compares with such rivals: every token attends to the whole text. `space="compositions"`
-    searches what composes (a reach, a schedule, scales, which layers read the whole text) by children of the best.
+    The answer keeps to the conditions on the texts that are searched on. If it breaks one on the test texts, what is
+    written is the best hand-set extension that does not, or the sentences say by how much it is broken. Ctrl-C, or a
+    notebook's stop button, ends the search and tests the best so far.
+
+    Args:
+        model: as in `rw.compare`.
+        target_len: in tokens (32768 or "32k"); by default 8 times the trained length, or 4 or 2 times where the time is
+            short.
+        conditions: what the answer must keep to, such as `Conditions(deployable="vllm", max_damage=0.01)`.
+        budget: the time of the whole run, in seconds or as "20m", the default; what it has time for is planned from
+            the speed of the model here.
+        corpus: held-out text.
+        judge_on: another text that the answer is tested on too, by default what installed packages say of themselves;
+            empty for none.
+        samples: texts that are searched on; by default 16, or as many as there is time for.
+        judges: others that test the answer; by default 24, or as many as there is time for.
+        folder: where the study is kept: the same call resumes it.
+        options: a `LoadOptions` says how a model is loaded by its name; a `SearchOptions` also how the search runs.
     """
-    pace, began = QUICK if quick else USUAL, time.monotonic()
-    _require_known(deployable, objective, space)
-    options = merge_options(model, options, dtype, device, revision, trust_remote_code)
-    _require_room_for(workers, model, options)
+    began, run = time.monotonic(), SearchOptions.of(options)
+    pace = QUICK if run.quick else USUAL
+    run.check(model, least_workers=1, unused=("ray", "after_round"))
+    _require_room_for(run.workers, model, run)
     limit = seconds("budget", budget) or pace.budget  # a budget of 0 is refused
-    searched = {"deployable": deployable, "objective": objective, "space": space, "lengths": tokens("lengths", lengths)}
-    limits = {"max_damage": max_damage, "min_retrieval": min_retrieval, "max_slowdown": max_slowdown}
-    asked = _asked(target_len, samples, judges)
+    length = None if target_len is None else in_tokens(str(target_len), "target_len")
+    counts = {"samples": samples, "judges": judges}
+    asked = {
+        name: None if count is None else whole_number(name, count, least=FEWEST_TEXTS) for name, count in counts.items()
+    }
     with (
         open_folder(folder) as place,
-        showing_progress("loading the model", shown=progress) as shown,
-        open_model(model, tokenizer, options) as host,
+        showing_progress("loading the model", shown=run.progress) as shown,
+        open_model(model, run) as host,
     ):
         request = FitRequest(
             model=model,
-            tokenizer=tokenizer,
-            options=options,
+            conditions=conditions,
             corpus=corpus,
             judge_on=judge_on,
-            pace=pace,
-            asked=asked,
-            conditions={**searched, **limits, "seed": seed},
-            storage=storage or None,
-            study=study,
-            workers=workers,
+            options=run,
             folder=place,
             deadline=began + limit,
             budget=limit,
         )
-        return _answer(*_begin(request, host, shown), progress)
+        shown(0, 0, "planning")
+        planning = Planning(
+            host=host,
+            pace=pace,
+            deadline=request.deadline,
+            lengths=conditions.lengths,
+            workers=run.workers,
+            judge_on=judge_on,
+            free_precision=is_free(model, host.model, run),
+            before=marks_of_study(run.storage or storage_in(place), run.study),
+        )
+        request = replace(request, plan=planning.plan(length, **asked), dtype=host.model.dtype)
+        return _answer(request, _begin(request, host, planning, shown))
 
 
-def _begin(request: FitRequest, host: OpenedModel, shown: WorkProgress) -> tuple[FitRequest, Fitting]:
-    """The search with its plan, and the base model measured; what is refused is refused before the plan is shown."""
-    shown(0, 0, "planning")
-    planning = Planning(
-        host=host,
-        pace=request.pace,
-        deadline=request.deadline,
-        lengths=request.conditions["lengths"],
-        workers=request.workers,
-        judge_on=request.judge_on,
-        free_precision=is_free(request.model, host.model, request.options),
-        before=marks_of_study(request.storage or storage_in(request.folder), request.study),
-    )
-    plan = planning.plan(**request.asked)
-    request = replace(request, plan=plan, dtype=host.model.dtype)
+def _begin(request: FitRequest, host: OpenedModel, planning: Planning, shown: WorkProgress) -> Fitting:
+    """The search, and the base model measured; what is refused is refused before the plan is shown."""
     fitting = _fitting(request, host)
     shown(0, 0, "reading texts")
     fitting.require_texts()
-    for sentence in planning.sentences(plan, request.corpus):
+    for sentence in planning.sentences(cast(SearchPlan, request.plan), request.corpus):
         shown.note(sentence)
     fitting.begin(lambda label, done, of: shown(done, of, label))
     shown.close()
-    return request, fitting
-
-
-def _asked(target_len: int | str | None, samples: int | None, judges: int | None) -> dict[str, int | None]:
-    """The length, and how many texts; what the caller leaves out is planned."""
-    counts = {"samples": samples, "judges": judges}
-    known = {name: whole_number(name, count, least=FEWEST_TEXTS) for name, count in counts.items() if count is not None}
-    length = None if target_len is None else in_tokens(str(target_len), "target_len")
-    return {"samples": None, "judges": None, **known, "target_len": length}
-
-
-def _require_known(deployable: str, objective: str, space: str) -> None:
-    if deployable not in LOADERS:
-        raise UnknownName("engine for deployable", deployable, known=LOADERS)
-    if objective not in OBJECTIVES:
-        raise UnknownName("objective", objective, known=OBJECTIVES)
-    if space not in SEARCHED:
-        raise UnknownName("space", space, known=SEARCHED)
+    return fitting
 
 
 def _require_room_for(workers: int, model: Any, options: LoadOptions) -> None:
-    """Refuse no workers, and several that cannot load the model, or that would each take all devices."""
-    whole_number("workers", workers, least=1)
+    """Refuse several workers that cannot load the model, or that would each take all devices."""
     if workers > 1 and not isinstance(model, str | Path):
         sentence = "several workers need the name of a model, which each of them loads"
         raise InvalidValue.because("workers", sentence, remedy="leave workers out, or pass a name")
@@ -257,39 +239,46 @@ def _require_room_for(workers: int, model: Any, options: LoadOptions) -> None:
         raise InvalidValue.because("device", "each of several workers would take all devices", remedy="name one device")
 
 
-def _answer(request: FitRequest, fitting: Fitting, shown: Shown) -> FittedExtension:
+def _answer(request: FitRequest, fitting: Fitting) -> FittedExtension:
+    run = request.options
     with (
-        helped(request.workers, partial(_open_fitting, request)) as stop,
-        showing_progress(request.study, shown=shown) as progress,
+        helped(run.workers, partial(_open_fitting, request)) as stop,
+        showing_progress(run.study, shown=run.progress) as progress,
     ):
         if _search(fitting, progress):
             stop()
         fitting.judge_share(0)
-    with showing_progress("testing", shown=shown) as progress:
+    with showing_progress("testing", shown=run.progress) as progress:
         result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
     return FittedExtension(result, fitting.subject)
 
 
 def _open_fitting(request: FitRequest) -> Fitting:
     """Another process's own model and texts, and the study that all share."""
-    host = load_by_name(request.model, request.tokenizer, request.options)
+    host = load_by_name(request.model, request.options)
     in_precision(host.model, request.dtype)
     return _fitting(request, host)
 
 
 def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
     plan = cast(SearchPlan, request.plan)
-    subject, length = host.subject(request.corpus, plan.target_len), plan.target_len
-    counts: dict[str, Any] = {"samples": plan.texts.samples, "judges": plan.texts.judges}
+    subject, length, run = host.subject(request.corpus, plan.target_len), plan.target_len, request.options
     return Fitting(
         subject=subject,
-        goal=Goal(facts=subject.facts, target_len=length, **counts, **request.conditions),
+        goal=Goal(
+            facts=subject.facts,
+            target_len=length,
+            samples=plan.texts.samples,
+            judges=plan.texts.judges,
+            seed=run.seed,
+            **vars(request.conditions),
+        ),
         folder=request.folder,
-        storage=request.storage,
-        name=request.study,
+        storage=run.storage or None,
+        name=run.study,
         deadline=request.deadline,
         budget=request.budget,
-        workers=request.workers,
+        workers=run.workers,
         most=plan.texts.most,
         other=host.subject(request.judge_on, length) if request.judge_on else None,
     )

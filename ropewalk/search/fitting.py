@@ -17,8 +17,8 @@ import torch
 from ropewalk.errors import name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.measure.compare.runner import Cell, device_name
-from ropewalk.measure.compare.store import Store, provenance
+from ropewalk.measure.comparison.runner import Cell, device_name
+from ropewalk.measure.comparison.store import Store, provenance
 from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
 from ropewalk.search.final_test import EXTENDED, FitResult, OtherCorpus, final_test, lines, name_of, reserve

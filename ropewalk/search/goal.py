@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, NamedTuple
 
 from transformers import PreTrainedModel
 
-from ropewalk.engines.export.export import require_exportable
+from ropewalk.engines.export import why_not_exportable
 from ropewalk.errors import Conflict, DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.attach.modes import attach_layers
+from ropewalk.hf.attach.extend import attach_layers
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked, Rule, parameters
+from ropewalk.methods.record import AT_LEAST_ONE, NOT_NEGATIVE, Rule, parameters
 from ropewalk.methods.spec import Json
+from ropewalk.search.conditions import ALL, ANY, FAR, SCHEDULES, STATIC, USUAL, Conditions
 
 # Whether an engine can load an extension, checked before anything is measured.
 
@@ -45,36 +46,31 @@ class DeployTarget:
 
     def require(self, goal: Goal, extension: Extension) -> None:
         """Refuse an extension that does not fit the model, or that the engine cannot load."""
-        extension = self.trained_under.with_line(extension)
-        layers = attach_layers(list(self.layers), list(self.facts), extension)
-        if goal.deployable != ANY:
-            target = "transformers" if goal.deployable == STATIC else goal.deployable
-            require_exportable(self.model, extension, layers, goal.facts, target, goal.target_len)
+        if reason := self.why_not(goal, extension):
+            raise reason
 
     def takes(self, goal: Goal, extension: Extension) -> bool:
         """Whether an extension is accepted."""
+        return self.why_not(goal, extension) is None
+
+    def why_not(self, goal: Goal, extension: Extension) -> RopewalkError | None:
+        """Why an extension does not fit the model, or why the engine cannot load it; None where it can."""
+        extension = self.trained_under.with_line(extension)
         try:
-            self.require(goal, extension)
-        except RopewalkError:
-            return False
-        return True
+            layers = attach_layers(self.layers, self.facts, extension)
+        except RopewalkError as refused:  # by a method, of this model
+            return refused
+        if goal.deployable == ANY:
+            return None
+        target = "transformers" if goal.deployable == STATIC else goal.deployable
+        return why_not_exportable(self.model, extension, layers, target, goal.target_len)
 
 
 # The goal of a search: the target length, and the conditions of the answer.
 
 
-ANY, STATIC = "any", "static"
 FIGURE_ATOL = 1e-5  # nats per token: difference between two float32 computations of one number
 SEVERAL = Rule("at least 2", lambda value: value >= 2)
-
-ALL, FAR = "all", "far"
-OBJECTIVES = (ALL, FAR)
-Objective = Literal["all", "far"]
-Deployable = Literal["any", "static", "transformers", "vllm", "sglang", "llama.cpp"]
-SearchSpace = Literal["usual", "schedules", "compositions"]
-SEARCHED: tuple[str, ...] = get_args(SearchSpace)
-USUAL, SCHEDULES = "usual", "schedules"
-LOADERS: tuple[str, ...] = get_args(Deployable)
 
 
 def last_of(length: int) -> int:
@@ -97,21 +93,14 @@ class Measurements(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Goal(Checked):
-    """The target length, and the conditions."""
+class Goal(Conditions):
+    """The conditions, with the model's facts, the target length, and how many texts are read."""
 
     facts: Annotated[Facts, "of the model"]
     target_len: Annotated[int, AT_LEAST_ONE, "target length in tokens"]
-    deployable: Annotated[Deployable, "engine that must be able to load the answer"] = "any"
-    objective: Annotated[Objective, "tokens whose loss counts: all, or those that need far context"] = "all"
-    max_damage: Annotated[float | None, NOT_NEGATIVE, "largest rise of the loss on short texts, nats"] = None
-    min_retrieval: Annotated[float | None, A_SHARE, "smallest share of passkeys found"] = None
-    max_slowdown: Annotated[float | None, POSITIVE, "largest time of a text, over that of the base model"] = None
     samples: Annotated[int, SEVERAL, "texts to search on"] = 16
     judges: Annotated[int, SEVERAL, "other texts for the final test"] = 24
     seed: Annotated[int, NOT_NEGATIVE, "random seed"] = 0
-    space: Annotated[SearchSpace, "what is searched; usual: schedules, reaches and windows"] = "usual"
-    lengths: Annotated[tuple[int, ...], "shorter lengths whose loss counts as much as the target's"] = ()
 
     def check(self) -> None:
         if self.target_len <= self.facts.trained_len:

@@ -17,15 +17,16 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.measure.compare.halving import rounds
-from ropewalk.measure.compare.runner import Cell, Finished, Progress, ResultRow, measure_here, run
-from ropewalk.measure.compare.store import Store
-from ropewalk.measure.compare.workers import side_by_side
+from ropewalk.measure.comparison.halving import rounds
+from ropewalk.measure.comparison.runner import Cell, Finished, Progress, ResultRow, measure_here, run
+from ropewalk.measure.comparison.store import Store
+from ropewalk.measure.comparison.workers import side_by_side
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, mean, projects_of
 from ropewalk.measure.tasks import Context, Passkey, Task
+from ropewalk.search.conditions import ALL, FAR
 from ropewalk.search.far_tokens import FarLoss, FarTokens, Places
-from ropewalk.search.goal import ALL, FAR, Goal, Measurements, last_of
+from ropewalk.search.goal import Goal, Measurements, last_of
 from ropewalk.search.gradients import MeasuredGradients
 
 PASSKEYS_PER_TEXT = 5  # passkeys per text of the target length

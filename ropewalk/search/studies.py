@@ -22,12 +22,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from ropewalk.errors import DoesNotFit, RopewalkError, Unreadable
 from ropewalk.files import why
 from ropewalk.folders import refuse_full_disk
-from ropewalk.measure.compare.halving import MAX_GAP
+from ropewalk.measure.comparison.halving import MAX_GAP
 from ropewalk.search.goal import Goal
 from ropewalk.search.proposals import Proposing, Takes, names_of, spaces_of
 from ropewalk.search.spaces import Space
-from ropewalk.search.spaces.signature import Values, unknown_knob
+from ropewalk.search.spaces.space import Values, unknown_knob
 from ropewalk.search.trials import HAND_SET, SPACE, finished_trials
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # trials are reported by fit itself
 
 # Which trials continue: successive halving over rungs of more and more texts.
 #

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from ropewalk.measure.compare.predictors import predictions_in
+from ropewalk.measure.comparison.predictors import predictions_in
 from ropewalk.measure.metrics.intervals import Estimate
 
 from studies import computed, contexts, generation, kv_heads, order, pages, restricted, switches, thresholds, untrained

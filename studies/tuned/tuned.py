@@ -18,7 +18,7 @@ from ropewalk.files import finite_json, read_record
 from ropewalk.folders import write_whole
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.compare.store import provenance
+from ropewalk.measure.comparison.store import provenance
 from ropewalk.measure.material.subject import FILLERS, Subject, marks_of
 from ropewalk.measure.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.measure.tasks import Passkey

@@ -14,7 +14,7 @@ import torch
 from ropewalk.errors import InvalidValue
 from ropewalk.files import finite_json, read_record
 from ropewalk.folders import write_whole
-from ropewalk.measure.compare.store import provenance
+from ropewalk.measure.comparison.store import provenance
 from ropewalk.measure.metrics.losses import HeldOutTexts, passages
 from ropewalk.texts.corpora import documents
 from ropewalk.train.recipes.pretrain import vocabulary_in

@@ -60,7 +60,7 @@ def test_a_whole_text(extension, positions):
 @pytest.mark.parametrize("begins", [None, [0, -7]], ids=["", "padded"])
 def test_a_text_read_through_a_cache(extension, begins):
     """In a chunk and token by token, where rows may begin late."""
-    if extension.numbering != Sequential():
+    if extension.positions_or_sequential != Sequential():
         pytest.skip("these positions are for training only")
     inputs = tensors(LENGTH, batch=2)
     session = Session(extension, FACTS, weights=moved(extension), begins=begins or [0, 0])

@@ -31,7 +31,7 @@ def test_equals_the_oracle_in_the_models_precision(extension, dtype):
 @every
 def test_a_batch_padded_on_either_side(extension):
     q, k, v = tensors(60, batch=3)
-    number, positions = extension.numbering.number, torch.full((3, 60), PAD)
+    number, positions = extension.positions_or_sequential.number, torch.full((3, 60), PAD)
     positions[0], positions[1, 25:], positions[2, :41] = number(60), number(35), number(41)
     for x in (q, k, v):
         x.movedim(2, 1)[positions == PAD] = 0.0
@@ -55,7 +55,7 @@ def test_some_queries_of_many_keys(extension):
 def test_whole_in_chunks_and_token_by_token(extension):
     """Promise P2 for `attend`. Evenly spaced numbers are those of the whole text."""
     q, k, v = tensors(70)
-    numbers, weights = extension.numbering.number(70)[None], learned(extension)
+    numbers, weights = extension.positions_or_sequential.number(70)[None], learned(extension)
     whole = attend(q, k, v, extension, FACTS, weights=weights)
     for size in (1, 16, 33):
         parts = [
@@ -299,7 +299,11 @@ def test_explain_names_the_backend_and_the_reason():
     wanting = {"t5": {"table": learned(parse("t5"))["t5"]["table"].requires_grad_()}}
     learning = explain(*inputs, parse("t5"), FACTS, weights=wanting)
     assert "(t5); its gradient is summed along the diagonals" in learning
-    drawn = parse("randomized:limit=1000").numbering.number(100, torch.Generator().manual_seed(0)).repeat(2, 1)
+    drawn = (
+        parse("randomized:limit=1000")
+        .positions_or_sequential.number(100, torch.Generator().manual_seed(0))
+        .repeat(2, 1)
+    )
     every_row = explain(*inputs, parse("dynamic_ntk:steps=nothing"), FACTS)
     assert "69 tables, one at a time, the last one by flash: 1 tile by fused kernels, 100 query-key pairs" in every_row
     scattered = explain(*inputs, parse("window:window=30"), FACTS, Tokens(drawn))

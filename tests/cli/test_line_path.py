@@ -11,8 +11,8 @@ import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.extension import parsing
 from ropewalk.extension.extension import Extension
-from ropewalk.measure.compare import compare as comparing
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.comparison import comparison
+from ropewalk.measure.comparison.store import Store
 
 from architecture.ranks import RANK
 from architecture.tree import PACKAGE
@@ -63,9 +63,11 @@ def test_compare_reads_and_builds_each_line_once(counted, monkeypatch, tmp_path)
         model, facts = tiny("llama", num_hidden_layers=1), rw.Facts(trained_len=32, head_dim=16)
 
     stop = lambda *args, **kwargs: 1 / 0  # noqa: E731
-    monkeypatch.setattr(comparing, "run", stop)
+    monkeypatch.setattr(comparison, "run", stop)
     with pytest.raises(ZeroDivisionError):
-        comparing.compare(Subject(), ["yarn", "rerope+log_n"], [128], store=Store(tmp_path / "cells.sqlite"))
+        comparison.measure_candidates(
+            Subject(), ["yarn", "rerope+log_n"], [128], store=Store(tmp_path / "cells.sqlite")
+        )
     assert counted["read"] == counted["build"] == 2
 
 

@@ -153,17 +153,20 @@ def test_extend_writes_in_the_precision(tmp_path, capsys):
 
 
 def test_python_takes_the_same_by_the_same_names():
-    compared = {"lengths": [1024], "tasks": "context", "samples": 2, "progress": False}
+    compared = {"lengths": [1024], "tasks": "context", "samples": 2}
     with pytest.raises(rw.UnknownName, match="did you mean 'bfloat16'"):
-        rw.compare(DEFAULT, ["yarn"], dtype="bflaot16", **compared)
+        rw.compare(DEFAULT, ["yarn"], options=rw.LoadOptions(dtype="bflaot16"), **compared)
     with pytest.raises(rw.InvalidValue, match=r"a revision \(v2\) is for a model on the hub"):
-        rw.diagnose(DEFAULT, revision="v2", progress=False)
+        rw.diagnose(DEFAULT, options=rw.RunOptions(revision="v2", progress=False))
     with pytest.raises(rw.InvalidValue, match="each of several workers"):
-        rw.fit(DEFAULT, workers=2, device="auto")
+        rw.fit(DEFAULT, options=rw.SearchOptions(workers=2, device="auto"))
     assert rw.inspect(DEFAULT, dtype="bfloat16").bytes_per_number == 2
     model = rw.load(DEFAULT, dtype="bfloat16")
     assert model.dtype == torch.bfloat16
-    for refused in (lambda: rw.inspect(model, dtype="float32"), lambda: rw.compare(model, dtype="float32")):
+    for refused in (
+        lambda: rw.inspect(model, dtype="float32"),
+        lambda: rw.compare(model, options=rw.LoadOptions("float32")),
+    ):
         with pytest.raises(rw.InvalidValue, match="dtype is for a model given by its name; this one is loaded"):
             refused()
 

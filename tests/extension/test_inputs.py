@@ -9,7 +9,7 @@ import ropewalk as rw
 from ropewalk import Extension, InvalidValue, Tokens, parse
 from ropewalk.extension.inputs import PAD, related_pairs
 from ropewalk.methods.frequencies import Frequencies
-from ropewalk.methods.frequencies.signature import trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import trained_theta, without_decay
 
 from examples import FACTS
 

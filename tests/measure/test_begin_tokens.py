@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from tokenizers import processors
 
 from ropewalk.hf.checkpoint.tokens import add_begin_tokens, begin_tokens
-from ropewalk.measure.diagnostics.diagnose import diagnose
+from ropewalk.measure.diagnostics.diagnosis import measure_sides
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.perplexity import strided_losses
 from ropewalk.measure.metrics.streaming import long_text
@@ -90,7 +90,7 @@ def test_every_task_reads_texts_that_begin(subject, task, tmp_path):
 def test_a_diagnosis_reads_texts_that_begin(subject):
     read = []
     with listening(read):
-        diagnose(subject, "yarn", texts=1)
+        measure_sides(subject, "yarn", texts=1)
     whole = [row for row in read if len(row) == LONGEST]  # others are continued through a cache
     assert whole
     require_begun(whole)

@@ -8,7 +8,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 import ropewalk as rw
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import UnknownName
 from ropewalk.methods.scales import LogN
 from ropewalk.search.goal import Goal, Measurements
 from ropewalk.search.proposals import names_of, open_spaces, seeds, spaces_of
@@ -254,7 +254,7 @@ def test_a_goal_of_the_usual_spaces_is_what_it_was():
     usual = Goal(facts=FACTS, target_len=256)
     assert "space" not in usual.to_json()
     assert goal().to_json()["space"] == "compositions"
-    with pytest.raises(InvalidValue, match="space"):
+    with pytest.raises(UnknownName, match="there is no space 'outer'"):
         Goal(facts=FACTS, target_len=256, space="outer")
 
 

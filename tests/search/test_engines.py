@@ -3,7 +3,8 @@
 import pytest
 
 import ropewalk as rw
-from ropewalk.search.goal import LOADERS, DeployTarget, Goal
+from ropewalk.search.conditions import LOADERS
+from ropewalk.search.goal import DeployTarget, Goal
 from ropewalk.search.spaces import Pairs
 
 from hf.models import tiny

@@ -8,7 +8,7 @@ import torch
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.use.frequency_gradients import slopes
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.metrics.intervals import difference
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.measure.metrics.perplexity import key_tokens

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.measure.api import precision
+from ropewalk.measure.comparison import plan as precision
 from ropewalk.search import fit as fitting, fitting as searching, pace as planning, search_loop
 
 from train.texts import folder_of
@@ -41,7 +41,7 @@ def fitted(model, place, **how):
 
 @pytest.fixture(scope="module")
 def result(place, model):
-    return fitted(model, place, deployable="vllm")
+    return fitted(model, place, conditions=rw.Conditions(deployable="vllm"))
 
 
 @pytest.mark.nightly
@@ -77,26 +77,24 @@ def test_the_model_is_saved_for_the_engine_of_the_goal(result, model, tmp_path):
 @pytest.mark.nightly
 def test_a_name_and_a_folder_resume(place, tmp_path, monkeypatch):
     first = fitted(place / "model", place, folder=tmp_path)
-    monkeypatch.setattr("ropewalk.measure.compare.runner.result_of", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.measure.comparison.runner.result_of", None)  # would fail where it is called
     assert fitted(place / "model", place, folder=tmp_path).extension == first.extension
 
 
 def test_a_budget_in_seconds_or_as_text(place, model, monkeypatch):
     budgets = []
-    monkeypatch.setattr(fitting, "_answer", lambda request, fitting, shown: budgets.append(request.budget))
+    monkeypatch.setattr(fitting, "_answer", lambda request, fitting: budgets.append(request.budget))
     for budget in ("", 90, "90s", "2m"):
         fitted(model, place, budget=budget)
-    fitted(model, place, budget="", quick=True)
+    fitted(model, place, budget="", options=rw.SearchOptions(quick=True))
     assert budgets == [1200, 90, 90, 120, 90]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"deployable": "mlx"}, "'mlx'. Known: any, static"),
         ({"budget": "soon"}, "budget must be a time"),
-        ({"workers": 2}, "several workers need the name of a model"),
-        ({"max_damage": -1}, "max_damage must be at least 0"),
+        ({"options": rw.RunOptions(workers=2)}, "several workers need the name of a model"),
         ({"samples": 400}, "400 held-out documents"),
     ],
 )
@@ -105,9 +103,18 @@ def test_what_is_wrong_is_a_sentence(model, place, given, message):
         fitted(model, place, **given)
 
 
-def test_a_length_within_the_trained_one(model):
-    with pytest.raises(rw.DoesNotFit, match=r"target_len must be above the trained length \(32\), got 32"):
-        rw.fit(model, 32)
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"deployable": "mlx"}, "there is no engine for deployable 'mlx'. Known: any, static"),
+        ({"objective": "near"}, "there is no objective 'near'. Known: all, far"),
+        ({"max_damage": -1}, "max_damage must be at least 0"),
+        ({"lengths": [3.5]}, "lengths must be "),
+    ],
+)
+def test_wrong_conditions_are_refused_when_they_are_stated(stated, message):
+    with pytest.raises(rw.RopewalkError, match=message):
+        rw.Conditions(**stated)
 
 
 def at(seconds, monkeypatch):
@@ -120,9 +127,15 @@ def at(seconds, monkeypatch):
 def test_what_there_is_no_time_for_is_left_out_and_said(place, model, tmp_path, monkeypatch, capsys):
     """And a search that goes on keeps to the texts that it was begun with, on a machine of another speed too."""
     corpus = folder_of(tmp_path / "texts", count=800, words=300)
-    how = {"corpus": corpus, "budget": "1h", "progress": "lines", "folder": tmp_path / "begun", "judge_on": ""}
+    how = {
+        "corpus": corpus,
+        "budget": "1h",
+        "options": rw.RunOptions(progress="lines"),
+        "folder": tmp_path / "begun",
+        "judge_on": "",
+    }
     goals = []
-    monkeypatch.setattr(fitting, "_answer", lambda request, fitting, shown: goals.append(fitting.goal))
+    monkeypatch.setattr(fitting, "_answer", lambda request, fitting: goals.append(fitting.goal))
     for seconds in (30.0, 1e-6, 3000.0):
         at(seconds, monkeypatch)
         rw.fit(model, **how)
@@ -139,7 +152,7 @@ def test_what_there_is_no_time_for_is_left_out_and_said(place, model, tmp_path, 
 def test_a_search_goes_on_in_the_precision_that_it_was_begun_in(place, monkeypatch):
     seen = []
     monkeypatch.setattr(fitting, "is_free", lambda model, loaded, options: True)
-    monkeypatch.setattr(fitting, "_answer", lambda request, fitting, shown: seen.append(fitting.subject.model.dtype))
+    monkeypatch.setattr(fitting, "_answer", lambda request, fitting: seen.append(fitting.subject.model.dtype))
     for faster in (torch.bfloat16, torch.float32):
         times = {faster: 1.0}
         monkeypatch.setattr(precision, "product_seconds", lambda dtype, times=times: times.get(dtype, 100.0))

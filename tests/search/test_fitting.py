@@ -14,8 +14,8 @@ from optuna.trial import TrialState
 
 import ropewalk as rw
 from ropewalk.extension.notation import BARE
-from ropewalk.measure.compare import runner
-from ropewalk.measure.compare.runner import FAILED
+from ropewalk.measure.comparison import runner
+from ropewalk.measure.comparison.runner import FAILED
 from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.search import fitting as searching, studies as halving

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from hypothesis import given, strategies as st
 
-from ropewalk.measure.compare.plan import Cost
+from ropewalk.measure.comparison.plan import Cost
 from ropewalk.search.pace import ENOUGH_EXTENSIONS, FAIR, QUICK, USUAL, SearchCost, TextCounts, plan_search
 
 SMOLLM2 = Cost(134_515_008, ((2.0 * 9 * 128, None),) * 30)

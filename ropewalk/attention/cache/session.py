@@ -42,17 +42,17 @@ class StoredKeys:
     """
 
     def __init__(self, terms: LayerTerms) -> None:
-        self.terms, self.spans = terms, terms.extension.spans.spans()
+        self.terms, self.spans = terms, terms.extension.reach_or_causal.spans()
         self.turns = terms.extension.turns(terms.facts)
         self._tables: dict[int, Table] = {}
         self.decays = bool(self.table(1).log_decay.any())
-        stages = terms.extension.theta.stages(terms.facts, 4 * terms.facts.trained_len)
+        stages = terms.extension.frequencies_or_rope.stages(terms.facts, 4 * terms.facts.trained_len)
         self.has_stages = self.decays or len(stages) > 1
 
     def table(self, start: int) -> Table:
         """The table of rows from this length on."""
         if start not in self._tables:
-            self._tables[start] = self.terms.extension.theta.table(self.terms.facts, start)
+            self._tables[start] = self.terms.extension.frequencies_or_rope.table(self.terms.facts, start)
         return self._tables[start]
 
     def copies(self) -> list[bytes]:
@@ -83,7 +83,7 @@ class Session(StoredKeys):
         spare: int = 0,
     ) -> None:
         super().__init__(layer_terms(extension, facts, weights))
-        numbering = self.terms.extension.numbering
+        numbering = self.terms.extension.positions_or_sequential
         if not isinstance(numbering, Sequential):
             raise InvalidValue("positions", "sequential with a cache", numbering, remedy="use others in training only")
         self.begins = (begins[0],) if len(set(begins)) == 1 else tuple(begins)
@@ -113,7 +113,7 @@ class Session(StoredKeys):
         """The stage of queries with these numbers, one for each row; nothing where it never changes."""
         if not self.has_stages:
             return None
-        starts = [self.terms.extension.theta.stages(self.terms.facts, number + 1)[-1] for number in i]
+        starts = [self.terms.extension.frequencies_or_rope.stages(self.terms.facts, number + 1)[-1] for number in i]
         origins = [number // self._decay_period * self._decay_period if self.decays else 0 for number in i]
         return tuple(zip(starts, origins, strict=True))
 

@@ -41,7 +41,8 @@ from ropewalk.attention.rotation.rotate import (
     rotation_at,
     to_compute_dtype,
 )
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import InvalidValue
+from ropewalk.extension.static import why_not_in_pages
 from ropewalk.methods.frequencies import Table
 from ropewalk.methods.positions import Sequential
 
@@ -57,14 +58,11 @@ class PagedLayer(StoredKeys):
     """
 
     def __init__(self, terms: LayerTerms) -> None:
-        if not isinstance(terms.extension.numbering, Sequential):
-            raise InvalidValue("positions", "sequential with pages", terms.extension.numbering)
+        if not isinstance(terms.extension.positions_or_sequential, Sequential):
+            raise InvalidValue("positions", "sequential with pages", terms.extension.positions_or_sequential)
         super().__init__(terms)
-        if self.decays:
-            sentence = (
-                f"keys of {terms.extension.theta.name} decay with the position, and cannot be kept in an engine's pages"
-            )
-            raise DoesNotFit.because("frequencies", sentence)
+        if reason := why_not_in_pages(terms.extension, terms.facts):
+            raise reason
         copies = self.copies()
         different = list(dict.fromkeys(copies))
         self.stored = [self.spans[copies.index(copy)] for copy in different]  # a span for each copy of the keys
@@ -88,7 +86,7 @@ class PagedLayer(StoredKeys):
     @property
     def retention(self) -> Retention:
         """Which past keys may still be seen; pages that hold only others may be freed."""
-        return reach_retention(self.terms.extension.spans)
+        return reach_retention(self.terms.extension.reach_or_causal)
 
     def read(
         self,
@@ -175,7 +173,7 @@ class PagedLayer(StoredKeys):
 
     def _rows_by_stage(self, i_r: Tensor) -> list[tuple[int, Tensor]]:
         """The length from which each table is valid, with the rows of this table."""
-        starts = torch.tensor(self.terms.extension.theta.stages(self.terms.facts, int(i_r.max()) + 1))
+        starts = torch.tensor(self.terms.extension.frequencies_or_rope.stages(self.terms.facts, int(i_r.max()) + 1))
         stage_r = torch.searchsorted(starts, i_r + 1, right=True) - 1
         return [(int(starts[n]), (stage_r == n).nonzero().flatten()) for n in sorted(set(stage_r.tolist()))]
 

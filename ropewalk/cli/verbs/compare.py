@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from ropewalk.cli import completion
-from ropewalk.cli.browser import Open, Pictures, shown
 from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import known, require_plausible
-from ropewalk.cli.printed_json import AsJson, command, print_json
+from ropewalk.cli.printed_json import AsJson, command
+from ropewalk.cli.reports import Open, Out, Pictures, open_page, print_result
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import BARE, duration
 from ropewalk.folders import require_writable
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import NAME, path_of
-
-if TYPE_CHECKING:
-    from ropewalk.measure.api.comparing import ComparisonResult
 
 Model = Annotated[
     str,
@@ -76,7 +72,6 @@ Time = Annotated[
         " round counts, and the first is always completed",
     ),
 ]
-Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report is written")]
 Workers = Annotated[int, typer.Option(min=0, help="processes that measure; 0: one for each core if the model is small")]
 Ray = Annotated[str, typer.Option(metavar="ADDRESS", help="measure on a Ray cluster: HOST:PORT, auto or local")]
 
@@ -104,82 +99,59 @@ def compare(
     for line in extensions or [BARE]:
         require_plausible(model, "" if line == BARE else line)
     require_writable(Path(out))
-    for option, value in {"device": options.device, "workers": workers}.items():
-        if ray and value:
-            sentence = f"give --ray or --{option}, not both: the cluster has a worker for each GPU or CPU"
-            raise InvalidValue.because(option, sentence)
-    _require_together(lengths, to, all_)
-    if time and time != "none":
-        duration(time, "--time")
-    how: dict[str, Any] = {
-        "corpus": corpus,
-        "tasks": tasks,
-        "folder": out,
-        "workers": workers,
-        "ray": ray,
-        "options": options,
-        "progress": "lines",
-    }
+    _require_together(lengths, to, time, all_=all_)
+    _require_alone(ray, workers, options.device)
+    from ropewalk.measure.arguments import RunOptions
+    from ropewalk.measure.compare import ComparisonResult, compare as measure
+    from ropewalk.measure.leaderboard import leaderboard
 
-    def so_far(result: ComparisonResult) -> None:
+    def write_so_far(result: ComparisonResult) -> None:
         result.write(out, command=command())
 
+    run = RunOptions.of(options, workers=workers, ray=ray, progress="lines")
+    how: dict[str, Any] = {
+        "tasks": tasks,
+        "corpus": corpus,
+        "samples": samples,
+        "time_limit": time,
+        "folder": out,
+    }
     result = (
-        _board(model, extensions, to, time, samples, how)
+        leaderboard(model, to or None, extensions or (), **how, options=run)
         if all_
-        else _side_by_side(model, extensions, lengths or to, time, samples, {**how, "after_round": so_far})
+        else measure(
+            model,
+            extensions or (),
+            lengths=(lengths or to).split(",") if lengths or to else (),
+            **how,
+            options=replace(run, after_round=write_so_far),
+        )
     )
     page = result.write(out, command=command(), pictures=pictures)
-    if as_json:
-        print_json({"folder": out, **result.to_dict(), "command": command()})
-    else:
-        _show(result)
+    print_result(result, out, as_json=as_json)
+    if not as_json:
         print(f"Report: {page} ({result.comparison.seconds:.0f} s of measuring, summed over processes)")
         if result.interrupted:
             print("The same command goes on.")
-    shown(page, wanted=open_)
+    open_page(page, wanted=open_)
     if result.interrupted:
         raise typer.Exit(STOPPED)
 
 
-def _require_together(lengths: str, to: str, all_: bool) -> None:
-    """Refuse lengths that say two things."""
+def _require_alone(ray: str, workers: int, device: str) -> None:
+    for option, value in {"device": device, "workers": workers}.items():
+        if ray and value:
+            sentence = f"give --ray or --{option}, not both: the cluster has a worker for each GPU or CPU"
+            raise InvalidValue.because(option, sentence)
+
+
+def _require_together(lengths: str, to: str, time: str, *, all_: bool) -> None:
+    """Refuse lengths that say two things, and a time that is none."""
+    if time and time != "none":
+        duration(time, "--time")
     if lengths and all_:
         sentence = "--lengths and --all do not go together: a leaderboard has one target length"
         raise InvalidValue.because("lengths", sentence, remedy="give --to LENGTH instead")
     if lengths and to:
         sentence = "--lengths and --to do not go together: both say how long texts are"
         raise InvalidValue.because("to", sentence, remedy="give one of them")
-
-
-def _side_by_side(
-    model: str, extensions: list[str] | None, lengths: str, time: str, samples: int | None, how: dict[str, Any]
-) -> ComparisonResult:
-    from ropewalk.measure.api.comparing import compare as measured
-
-    asked = lengths.split(",") if lengths else ()
-    return measured(model, extensions or (), lengths=asked, time_limit=time, samples=samples, **how)
-
-
-def _board(
-    model: str, extensions: list[str] | None, to: str, time: str, samples: int | None, how: dict[str, Any]
-) -> ComparisonResult:
-    from ropewalk.measure.api.leaderboard import MANY_SAMPLES, leaderboard
-
-    limit, how = "" if time == "none" else time, {**how, "corpus": how["corpus"] or "stdlib"}
-    return leaderboard(model, to or None, extensions or (), time_limit=limit, samples=samples or MANY_SAMPLES, **how)
-
-
-def _show(result: ComparisonResult) -> None:
-    from ropewalk.measure.report.advice import advice
-    from ropewalk.measure.report.tables import notes, terminal, terminal_extras, verdicts
-
-    console, comparison = Console(markup=False), result.comparison
-    for table in (terminal(comparison), *terminal_extras(comparison), verdicts(comparison)):
-        console.print(table)
-        print()
-    for note in notes(comparison):
-        print(textwrap.fill(note, 80))
-    for line, why in result.stopped:
-        print(textwrap.fill(f"{line}: {why}", 80, subsequent_indent="  "))
-    print("\n" + textwrap.fill(advice(comparison), 80))

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from ropewalk.cli import completion
-from ropewalk.cli.browser import Open, Pictures, shown
 from ropewalk.cli.models import require_plausible
-from ropewalk.cli.printed_json import AsJson, command, print_json
+from ropewalk.cli.printed_json import AsJson, command
+from ropewalk.cli.reports import Open, Pictures, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
-from ropewalk.errors import UnknownName
 from ropewalk.extension.notation import duration
 from ropewalk.folders import require_new, require_writable
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import NAME, path_of
-
-if TYPE_CHECKING:
-    from ropewalk.measure.report.html_page import PageTable
-    from ropewalk.search.fit import FittedExtension
-
-LOADERS = ("any", "static", "transformers", "vllm", "sglang", "llama.cpp")
-OBJECTIVES = ("all", "far")
-SPACES = ("usual", "schedules", "compositions")
-TERMINAL_WIDTH = 80
-
+from ropewalk.search.conditions import LOADERS, OBJECTIVES, SPACES, Conditions
 
 To = Annotated[
     str,
@@ -137,78 +124,55 @@ def fit(
 
     The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """
-    _require_known(deployable, objective, space)
-    if budget:
-        duration(budget, "--budget")
-    require_plausible(model)
-    _require_places(model, Path(out), save=save)
-    from ropewalk.search.fit import fit as measured
-
-    result = measured(
-        model,
-        to or None,
-        budget=budget,
-        quick=quick,
-        deployable=deployable,
-        objective=objective,
+    conditions = Conditions(
+        deployable=deployable,  # type: ignore[arg-type]
+        objective=objective,  # type: ignore[arg-type]
         max_damage=max_damage,
         min_retrieval=min_retrieval,
         max_slowdown=max_slowdown,
+        space=space,  # type: ignore[arg-type]
+        lengths=tuple(lengths.split(",")) if lengths else (),  # type: ignore[arg-type]
+    )
+    _require_readable(model, budget, Path(out), save=save)
+    from ropewalk.search.fit import SearchOptions, fit as search
+
+    searched = {"quick": quick, "seed": seed, "storage": storage, "study": study}
+    run = SearchOptions.of(options, workers=workers, progress="lines", **searched)
+    result = search(
+        model,
+        to or None,
+        conditions=conditions,
+        budget=budget,
         corpus=corpus,
         judge_on=judge_on,
         samples=samples,
         judges=judges,
-        seed=seed,
         folder=out,
-        storage=storage,
-        study=study,
-        space=space,
-        lengths=lengths.split(",") if lengths else (),
-        workers=workers,
-        options=options,
-        progress="lines",
+        options=run,
     )
-    shown(_report(result, model, Path(out), pictures, save=save, as_json=as_json), wanted=open_)
+    page = result.write(out, command=command(), pictures=pictures)
+    saved = result.save(Path(out) / "model") if save else ""
+    print_result(result, out, as_json=as_json, load=saved)
+    if not as_json:
+        _print_places(model, Path(out), page, saved)
+    open_page(page, wanted=open_)
 
 
-def _require_places(model: str, out: Path, *, save: bool) -> None:
+def _print_places(model: str, out: Path, page: Path, saved: str) -> None:
+    if saved:
+        print(saved)
+    name, place = NAME if model == path_of(NAME) else model, out / "extension.json"
+    print(f"The extension: {place}; use the path as its name: ropewalk compare {name} {place}")
+    print(f"The report: {page}")
+
+
+def _require_readable(model: str, budget: str, out: Path, *, save: bool) -> None:
+    if budget:
+        duration(budget, "--budget")
+    require_plausible(model)
     require_writable(out)
     if save:
         from ropewalk.hf.checkpoint.own_files import require_own_files
 
         require_new(out / "model")
         require_own_files(model)
-
-
-def _require_known(deployable: str, objective: str, space: str) -> None:
-    if deployable not in LOADERS:
-        raise UnknownName("engine for --deployable", deployable, known=LOADERS)
-    if objective not in OBJECTIVES:
-        raise UnknownName("objective for --objective", objective, known=OBJECTIVES)
-    if space not in SPACES:
-        raise UnknownName("space for --space", space, known=SPACES)
-
-
-def _report(result: FittedExtension, model: str, out: Path, pictures: str, *, save: bool, as_json: bool) -> Path:
-    page, place = result.write(out, command=command(), pictures=pictures), out / "extension.json"
-    saved = result.save(out / "model") if save else ""
-    if as_json:
-        print_json({"folder": str(out), "load": saved, **result.to_dict(), "command": command()})
-        return page
-    _print(result.table, result.sentences[0])
-    if saved:
-        print(saved)
-    name = NAME if model == path_of(NAME) else model
-    print(f"The extension: {place}; use the path as its name: ropewalk compare {name} {place}")
-    print(f"The report: {page}")
-    return page
-
-
-def _print(rows: PageTable, words: str) -> None:
-    drawn = Table(box=None, padding=(0, 1, 0, 0))
-    for name in rows.head[:-1]:
-        drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
-    for row in rows.rows:
-        drawn.add_row(*row[:-1])
-    Console(width=TERMINAL_WIDTH, markup=False).print(drawn)
-    print("\n" + textwrap.fill(words, TERMINAL_WIDTH))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ropewalk.cli.browser import Open, Pictures, shown
 from ropewalk.cli.models import Extension, Model, fitting, load_model, require_plausible
 from ropewalk.cli.printed_json import AsJson, command, print_json
+from ropewalk.cli.reports import Open, Pictures, open_page
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer, place_model
-from ropewalk.measure.api.progress import showing_progress
+from ropewalk.measure.progress import showing_progress
 from ropewalk.models import named
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def stream(
         model, options, extension, parsed, count, corpus, Path(out) if out else None, pictures, chunk, as_json
     )
     if page:
-        shown(page, wanted=open_)
+        open_page(page, wanted=open_)
 
 
 def _stream(
@@ -74,7 +74,7 @@ def _stream(
 
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.measure.compare.store import provenance
+    from ropewalk.measure.comparison.store import provenance
     from ropewalk.measure.metrics.streaming import long_text, read_stream
     from ropewalk.measure.report.streaming import CAPTION, summary, table, write_streamed
 

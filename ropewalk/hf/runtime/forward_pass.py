@@ -13,9 +13,8 @@ from transformers.masking_utils import causal_mask_function
 from ropewalk.attention.layout.sequences import SharedLayout
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.inputs import PAD
-from ropewalk.hf.probe.cache_contents import CachedLayer
-from ropewalk.hf.probe.capture import RotaryOutput
-from ropewalk.hf.probe.masks import last_seen
+from ropewalk.hf.probe.capture import RotaryOutput, last_seen
+from ropewalk.hf.probe.probed_layer import CachedLayer
 from ropewalk.methods.positions import Positions
 
 # Tokens of an image that see each other: the last key that each query sees, noted on the padding mask of a pass.

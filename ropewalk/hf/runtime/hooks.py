@@ -266,7 +266,7 @@ def _require_same_start(now: ForwardPass) -> None:
 
 
 def _sees_within(layer: ExtendedLayer, window: int | None) -> bool:
-    kept = reach_retention(layer.extension.spans)
+    kept = reach_retention(layer.extension.reach_or_causal)
     return not kept.first and kept.last is not None and window is not None and kept.last <= window
 
 

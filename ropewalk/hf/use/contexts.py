@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.host import device_of, quiet
 from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, sampler
 from ropewalk.methods.decoding import Decoding
 
@@ -47,7 +47,15 @@ def nbce_generate(
         answer = rw.nbce_generate(model, tokenizer, ["first context", "second context"], "Question?")
         print(answer.text)
 
-    `kwargs` are those of `nbce_stream`. Returns a `ContextAnswer`: the text, and its tokens with their contexts.
+    Args:
+        model: a loaded model.
+        tokenizer: of the model.
+        contexts: texts, each of which fits the model.
+        question: asked about all of them.
+        kwargs: those of `nbce_stream`.
+
+    Returns:
+        A `ContextAnswer`: the text, and its tokens with their contexts.
     """
     tokens = tuple(nbce_stream(model, tokenizer, contexts, question, **kwargs))
     return ContextAnswer(tokenizer.decode([token.id for token in tokens], skip_special_tokens=True), tokens)
@@ -73,8 +81,19 @@ def nbce_stream(
         for token in rw.nbce_stream(model, tokenizer, ["first context", "second context"], "Question?"):
             print(tokenizer.decode([token.id]), token.context)
 
-    `decoding` is a rule of decoding, or its name. `rows_at_once` bounds the batch; more contexts are read in groups.
-    `progress(read, total)` counts the tokens of all rows, with their padding.
+    Args:
+        model: a loaded model.
+        tokenizer: of the model.
+        contexts: texts, each of which fits the model.
+        question: asked about all of them.
+        decoding: the rule that combines the contexts, or its name.
+        max_new_tokens: of the answer, at most.
+        rows_at_once: contexts that are read together; by default as many as there are.
+        temperature: 0 takes the likeliest token.
+        top_k: so many likeliest tokens are drawn from; 0: all.
+        top_p: the likeliest tokens of this share in sum are drawn from.
+        seed: of the draw.
+        progress: called with the tokens that are read and those in all, of all rows with their padding.
     """
     host, rule = host_of(model), _decoding(decoding)
     if not contexts or isinstance(contexts, str):

@@ -18,9 +18,8 @@ from ropewalk.attention import nll, token_scores
 from ropewalk.attention.token_loss import TokenScores as TokenScores
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
+from ropewalk.hf.probe.host import device_of, is_quantised, quiet
 from ropewalk.hf.probe.max_length import require_held
-from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
 # Text as it grows: the tokens of a model, one by one, as pieces of text with whole characters.

@@ -14,10 +14,10 @@ from ropewalk.equation import reference_logits
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import Tokens
+from ropewalk.hf.attach.attention import CapturedLayer, capture_layers
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.attach.modes import CapturedLayer, capture_layers
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.hf.probe.probe import device_of
+from ropewalk.hf.probe.host import device_of
 from ropewalk.measure.diagnostics.pass_states import (
     SAMPLED_ROWS,
     Curves,

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError, UnknownName, Unreadable, not_installed
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.measure.compare.store import provenance
+from ropewalk.measure.comparison.store import provenance
 from ropewalk.measure.lm_eval.fixes import (
     StrictRequests,
     choose,

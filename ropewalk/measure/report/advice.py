@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ropewalk.measure.compare.compare import Candidate, Comparison, asked_facts
-from ropewalk.measure.compare.runner import OUT_OF_MEMORY, ResultRow
-from ropewalk.measure.compare.verdict import BREAKS, SAME_LOSS_ATOL, UNCHANGED, UNCLEAR
+from ropewalk.measure.comparison.comparison import Candidate, Comparison, asked_facts
+from ropewalk.measure.comparison.runner import OUT_OF_MEMORY, ResultRow
+from ropewalk.measure.comparison.verdict import BREAKS, SAME_LOSS_ATOL, UNCHANGED, UNCLEAR
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.tables import interval
 from ropewalk.measure.tasks import Context, Passkey

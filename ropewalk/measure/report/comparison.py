@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ropewalk.files import finite_json
-from ropewalk.measure.compare.changes import change_at, changes_by_position
-from ropewalk.measure.compare.compare import Candidate, Comparison, reach
+from ropewalk.measure.comparison.changes import change_at, changes_by_position
+from ropewalk.measure.comparison.comparison import Candidate, Comparison, reach
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.depths import biases_json
 from ropewalk.measure.report.drawing.charts import ReportFigure

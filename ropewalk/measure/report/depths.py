@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ropewalk.measure.compare.compare import Candidate, Comparison
+from ropewalk.measure.comparison.comparison import Candidate, Comparison
 from ropewalk.measure.metrics.correlation import BANDS, PositionBias, position_bias
 from ropewalk.measure.report.drawing.charts import ReportFigure, ShareCell, ShareMap, ShareRow
 from ropewalk.measure.report.drawing.names import name_of

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.extension.extension import Extension
 from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
-from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
+from ropewalk.measure.diagnostics.diagnosis import DiagnosedSide, Diagnosis
 from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of

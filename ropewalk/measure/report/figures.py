@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ropewalk.measure.compare.changes import PositionChange, change_at, changes_by_position
-from ropewalk.measure.compare.compare import Candidate, Comparison
-from ropewalk.measure.compare.verdict import BREAK, BREAKS
+from ropewalk.measure.comparison.changes import PositionChange, change_at, changes_by_position
+from ropewalk.measure.comparison.comparison import Candidate, Comparison
+from ropewalk.measure.comparison.verdict import BREAK, BREAKS
 from ropewalk.measure.metrics.intervals import Estimate, share
 from ropewalk.measure.report.depths import loss_by_depth
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, trained_mark

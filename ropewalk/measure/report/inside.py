@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
-from ropewalk.measure.diagnostics.diagnose import DiagnosedSide, Diagnosis
+from ropewalk.measure.diagnostics.diagnosis import DiagnosedSide, Diagnosis
 from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, map_panel, spanning, trained_mark
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series
@@ -82,7 +82,7 @@ def loss(diagnosis: Diagnosis) -> ReportFigure:
 
 def sinks(diagnosis: Diagnosis) -> ReportFigure:
     """By position, of a stream whose first tokens are replaced or removed, minus the one that keeps them."""
-    reach = diagnosis.stream.spans
+    reach = diagnosis.stream.reach_or_causal
     kept = {"kept": (0.0,) * len(diagnosis.streams.kept)}
     keys = {"kept": BASE_KEY - 1} | {name: key for key, name in enumerate(diagnosis.streams.changes, OTHERS)}
     words = (

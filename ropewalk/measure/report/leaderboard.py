@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk.extension.notation import BARE
 from ropewalk.files import finite_json
-from ropewalk.measure.compare.leaderboard import Leaderboard, RankedEntry
+from ropewalk.measure.comparison.race import Leaderboard, RankedEntry
 from ropewalk.measure.report.comparison import write_report
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.drawing.paper import formats_of

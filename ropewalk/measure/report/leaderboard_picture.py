@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ropewalk.measure.compare.leaderboard import Leaderboard, RankedEntry
+from ropewalk.measure.comparison.race import Leaderboard, RankedEntry
 from ropewalk.measure.report.drawing.build import PALE, spanning
 from ropewalk.measure.report.drawing.charts import Axis, Chart, Kind, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of

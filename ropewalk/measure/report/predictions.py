@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ropewalk.measure.compare.compare import Comparison
-from ropewalk.measure.compare.predictors import Measured, Prediction, predict
+from ropewalk.measure.comparison.comparison import Comparison
+from ropewalk.measure.comparison.predictors import Measured, Prediction, predict
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart
 from ropewalk.measure.report.drawing.charts import ReportFigure

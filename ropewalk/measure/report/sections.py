@@ -6,7 +6,7 @@ import math
 import sys
 from typing import NamedTuple
 
-from ropewalk.measure.compare.compare import Candidate, Comparison, reach
+from ropewalk.measure.comparison.comparison import Candidate, Comparison, reach
 from ropewalk.measure.metrics.correlation import LLAMA_2, OWN
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.drawing.names import name_of

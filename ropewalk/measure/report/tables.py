@@ -9,9 +9,9 @@ from rich.table import Table as RichTable
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import UNUSED
 from ropewalk.hf.probe.facts import DROPPED
-from ropewalk.measure.compare.compare import Candidate, Comparison
-from ropewalk.measure.compare.runner import OUT_OF_MEMORY, WORKER_DIED
-from ropewalk.measure.compare.verdict import BREAK, FINDS, INFINITE, NAN
+from ropewalk.measure.comparison.comparison import Candidate, Comparison
+from ropewalk.measure.comparison.runner import OUT_OF_MEMORY, WORKER_DIED
+from ropewalk.measure.comparison.verdict import BREAK, FINDS, INFINITE, NAN
 from ropewalk.measure.metrics.intervals import BY_CHANCE, Estimate, groups_of
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.html_page import PageTable
@@ -190,7 +190,7 @@ def standard(comparison: Comparison) -> str:
 def brief(extension: Extension, width: int = 110) -> str:
     """An extension in one line of limited length."""
     specs = [str(spec) for specs in extension.specs.values() for spec in specs]
-    layers = f" ({len(extension.overrides)} layers differ)" if extension.layers else ""
+    layers = f" ({len(extension.layer_items)} layers differ)" if extension.layers else ""
     line = "+".join(specs) + layers
     return line if len(line) <= width else line[: width - 3] + "..."
 

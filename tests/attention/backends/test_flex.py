@@ -18,7 +18,7 @@ from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.layout.block_lists import block_lists
 from ropewalk.attention.layout.segments import SpanKeys, segments_of
 from ropewalk.attention.rotation.rotate import rotated_copies
-from ropewalk.methods.reach.signature import Reach, Span
+from ropewalk.methods.reach.reach import Reach, Span
 
 from attention.backends.flex_by_definition import defined
 from attention.problems import EVERY, assert_equal, learned, tensors
@@ -42,7 +42,7 @@ def by_flex(monkeypatch):
 def text_of(extension, length, facts=FACTS):
     """The segments of a whole sequence."""
     numbers = torch.arange(length)
-    return segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    return segments_of(extension, facts, numbers, [numbers] * len(extension.reach_or_causal.spans()))
 
 
 def computed(segments, tensors, bias_at=None):

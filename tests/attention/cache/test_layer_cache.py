@@ -14,7 +14,7 @@ from attention.cache.reading import CUTS, assert_reads, read
 from attention.problems import EVERY, learned, tensors
 from examples import FACTS
 
-READ_ON = [extension for extension in EVERY if extension.numbering.name == "sequential"]
+READ_ON = [extension for extension in EVERY if extension.positions_or_sequential.name == "sequential"]
 every = pytest.mark.parametrize(
     "extension", READ_ON, ids=lambda tensor: "+".join(str(s) for g in tensor.specs.values() for s in g)
 )

@@ -135,7 +135,9 @@ CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "p
 
 
 @pytest.mark.sampled(cases=34)
-@pytest.mark.parametrize("extension", [tensor for tensor in EVERY if tensor.numbering.name == "sequential"], ids=str)
+@pytest.mark.parametrize(
+    "extension", [tensor for tensor in EVERY if tensor.positions_or_sequential.name == "sequential"], ids=str
+)
 @each_model
 def test_a_cache_reads_the_same_in_any_chunks(extension, facts):
     begins = (0, -25)

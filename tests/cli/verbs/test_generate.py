@@ -36,7 +36,7 @@ def test_from_a_file(folder, tmp_path, capsys, drawn):
 def test_a_prompt_is_read_in_pieces(folder, monkeypatch, capsys):
     read = []
     monkeypatch.setattr("ropewalk.hf.use.long_text.stream.__kwdefaults__", stream.__kwdefaults__ | {"piece": 16})
-    monkeypatch.setattr("ropewalk.measure.api.progress.WorkProgress.__call__", lambda _, *told: read.append(told))
+    monkeypatch.setattr("ropewalk.measure.progress.WorkProgress.__call__", lambda _, *told: read.append(told))
     assert run(["generate", str(folder), "rerope:window=8", "--prompt", PROMPT, "--max-new-tokens", "2"]) == 0
     assert read == [(16, 50), (32, 50), (48, 50), (50, 50)]
 

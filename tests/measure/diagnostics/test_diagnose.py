@@ -5,7 +5,7 @@ import torch
 
 import ropewalk as rw
 from ropewalk.measure.diagnostics import bias_terms, entropy, mass_of_first, mass_of_last, pair_angles, without_sinks
-from ropewalk.measure.diagnostics.diagnose import diagnose
+from ropewalk.measure.diagnostics.diagnosis import measure_sides
 from ropewalk.measure.metrics.losses import bin_means, token_losses
 
 from measure.subjects import TRAINED, model, subject
@@ -20,7 +20,7 @@ def who(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(who):
-    return diagnose(who, LINE)
+    return measure_sides(who, LINE)
 
 
 def test_the_sides_are_the_base_model_and_the_extended_one(who, found):
@@ -42,7 +42,7 @@ def test_the_sides_are_the_base_model_and_the_extended_one(who, found):
 
 def test_the_stream_is_the_one_asked_for_or_the_usual(who, found):
     assert found.stream == rw.parse("streaming", trained_len=TRAINED, target_len=48)
-    own = diagnose(who, "streaming:window=6,n_sink=2")
+    own = measure_sides(who, "streaming:window=6,n_sink=2")
     assert own.stream == own.sides[1].extension
     ids, substitute = torch.stack(who.passages(2)), who.tokenizer("\n")["input_ids"][-1]
     expected = without_sinks(model(), ids, stream=own.stream, substitute=substitute)
@@ -56,14 +56,14 @@ def test_biases_are_looked_at_where_there_are_some(tmp_path):
         if name.endswith("bias"):
             value.data = torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
     who = subject(tmp_path, longest=48, model_=biased)
-    (side,) = diagnose(who, texts=1).sides
+    (side,) = measure_sides(who, texts=1).sides
     with rw.extended(biased, rw.Extension(), mode="attention"):
         assert side.terms == bias_terms(biased, torch.stack(who.passages(1)))
 
 
 def test_there_must_be_something_beyond(tmp_path):
     with pytest.raises(rw.DoesNotFit, match="length must be above the trained length"):
-        diagnose(subject(tmp_path, longest=TRAINED))
+        measure_sides(subject(tmp_path, longest=TRAINED))
 
 
 def test_what_is_needed_to_repeat_it_is_there(found):

@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 import ropewalk as rw
-from ropewalk.measure.compare import runner, runner as cells
-from ropewalk.measure.compare.compare import compare
-from ropewalk.measure.compare.runner import Cell
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.comparison import runner, runner as cells
+from ropewalk.measure.comparison.comparison import measure_candidates
+from ropewalk.measure.comparison.runner import Cell
+from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.material import measured_by as module
 from ropewalk.measure.material.measured_by import COMPUTING, NO_NUMBERS, PACKAGE, code_marks, sources_of
 from ropewalk.measure.tasks import Context
@@ -17,9 +17,17 @@ from architecture.tree import FILES, imports, module_of
 from measure.subjects import subject
 
 PARTS = sorted(path.name for path in PACKAGE.iterdir() if any(path.glob("*.py")))
-EXPORTS = ("ropewalk.engines.check", "ropewalk.engines.export", "ropewalk.engines.rules")
+EXPORTS = ("ropewalk.engines.check", "ropewalk.engines.export", "ropewalk.engines.rules", "ropewalk.engines.vllm.plans")
 # What shows or asks for numbers, and does not compute them.
-SHOWING = ("ropewalk.measure.api", "ropewalk.measure.report", "ropewalk.search.fit", "ropewalk.search.report")
+SHOWING = (
+    *(
+        "ropewalk.measure.compare",
+        "ropewalk.measure.leaderboard",
+        "ropewalk.measure.diagnose",
+        "ropewalk.measure.lines",
+    ),
+    *("ropewalk.measure.result", "ropewalk.measure.report", "ropewalk.search.fit", "ropewalk.search.report"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +107,7 @@ def test_changed_code_measures_anew_in_a_folder_that_has_numbers(tmp_path, monke
     monkeypatch.setattr(runner, "result_of", lambda subject, cell: seen.append(cell) or measured(subject, cell))
 
     def run():
-        return compare(who, ["yarn"], [64], Store(tmp_path / "cells"), tasks=[Context(samples=2)])
+        return measure_candidates(who, ["yarn"], [64], Store(tmp_path / "cells"), tasks=[Context(samples=2)])
 
     run()
     first = len(seen)

@@ -4,9 +4,9 @@ import math
 
 import ropewalk as rw
 from ropewalk.extension.notation import BARE
-from ropewalk.measure.compare.compare import Candidate, Comparison
-from ropewalk.measure.compare.runner import ResultRow
-from ropewalk.measure.compare.verdict import verdict
+from ropewalk.measure.comparison.comparison import Candidate, Comparison
+from ropewalk.measure.comparison.runner import ResultRow
+from ropewalk.measure.comparison.verdict import verdict
 from ropewalk.measure.metrics.intervals import Estimate, difference, means
 from ropewalk.measure.tasks import Context, Damage, Passkey, Repetition
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.measure.compare.runner import ResultRow
+from ropewalk.measure.comparison.runner import ResultRow
 from ropewalk.measure.metrics.correlation import position_bias
 from ropewalk.measure.report.comparison import as_json
 from ropewalk.measure.report.depths import FULL, biases, loss_by_depth

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.measure.diagnostics.diagnose import StreamLosses, diagnose
+from ropewalk.measure.diagnostics.diagnosis import StreamLosses, measure_sides
 from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.diagnosis import as_json, findings, numbers, page_of, title
 from ropewalk.measure.report.html_page import render_page
@@ -24,7 +24,7 @@ def found(tmp_path_factory):
     for name, value in biased.named_parameters():
         if name.endswith("bias"):
             value.data = torch.ones_like(value)
-    return diagnose(subject(tmp_path_factory.mktemp("inside"), longest=48, model_=biased), LINE)
+    return measure_sides(subject(tmp_path_factory.mktemp("inside"), longest=48, model_=biased), LINE)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.measure.compare.runner import ResultRow
+from ropewalk.measure.comparison.runner import ResultRow
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
 from ropewalk.measure.report.figures import figures

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from ropewalk.measure.compare.compare import compare, reach
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.comparison.comparison import measure_candidates, reach
+from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.metrics.correlation import effective_length
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, write_report
@@ -46,7 +46,7 @@ def made(tmp_path_factory):
                 return "" if far and text.index("The best thing") < len(text) / 2 else oracles.advice(text)
 
             oracles.put(patch, who, read)
-            return compare(who, ["yarn"], [LONG], Store(path / "cells"), tasks=TASKS)
+            return measure_candidates(who, ["yarn"], [LONG], Store(path / "cells"), tasks=TASKS)
         finally:
             model().config.max_position_embeddings = 32
 

@@ -6,9 +6,9 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import Conflict
-from ropewalk.measure.api.loading import load_by_name
 from ropewalk.measure.material.prompts import Prompt
 from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.opened_model import load_by_name
 from ropewalk.measure.tasks import ManyContexts
 from ropewalk.measure.tasks.many_contexts import combine, read, retrieve
 from ropewalk.measure.tasks.passkey import QUESTION

@@ -11,11 +11,11 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName, Unreadable
-from ropewalk.measure.compare import runner as cells
-from ropewalk.measure.compare.compare import compare
-from ropewalk.measure.compare.runner import Cell, measure_here
-from ropewalk.measure.compare.store import Store
-from ropewalk.measure.compare.workers import side_by_side
+from ropewalk.measure.comparison import runner as cells
+from ropewalk.measure.comparison.comparison import measure_candidates
+from ropewalk.measure.comparison.runner import Cell, measure_here
+from ropewalk.measure.comparison.store import Store
+from ropewalk.measure.comparison.workers import side_by_side
 from ropewalk.measure.tasks import Context, Passkey
 from ropewalk.measure.tasks.outside import source_mark, tasks_in
 from ropewalk.measure.tasks.task_line import tasks_named
@@ -27,7 +27,7 @@ HEAD = '''
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 from ropewalk.measure.metrics.intervals import LOSS, means
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 '''
 TASK = """
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,9 @@ def test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not(write, tmp_
 
     def losses(path):
         seen = []
-        run = compare(who, [], [64], store, tasks=tasks_named(path, 2), measuring=measuring, progress=seen.append)
+        run = measure_candidates(
+            who, [], [64], store, tasks=tasks_named(path, 2), measuring=measuring, progress=seen.append
+        )
         assert len(seen) == 8
         return [sample["loss"] for row in run.base.rows if row.task.name == "counting" for sample in row.samples]
 

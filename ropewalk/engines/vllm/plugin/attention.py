@@ -36,8 +36,7 @@ from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
-from ropewalk.engines.layer_plan import LayerPlan
-from ropewalk.engines.plan_in_config import plan_of_layer, plans_of
+from ropewalk.engines.layer_plan import LayerPlan, plan_of_layer, plans_of
 from ropewalk.engines.vllm.plugin.pages import page_spec
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import MODEL, SINKS

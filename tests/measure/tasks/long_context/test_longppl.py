@@ -10,8 +10,8 @@ from torch.nn.functional import cross_entropy
 
 import ropewalk as rw
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
-from ropewalk.measure.compare.compare import compare
-from ropewalk.measure.compare.store import Store
+from ropewalk.measure.comparison.comparison import measure_candidates
+from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.report.comparison import as_json
 from ropewalk.measure.tasks import Context, LongPPL
 from ropewalk.measure.tasks.long_context import longppl
@@ -110,7 +110,7 @@ def test_the_names_of_cells_have_the_tokens_and_not_the_path(who, tmp_path):
 def test_a_comparison_judges_all_on_the_same_tokens(tmp_path):
     who = subject(tmp_path, longest=70)
     task = LongPPL(samples=2, **EASY)
-    made = compare(
+    made = measure_candidates(
         who, ["pi", "rerope:window=16"], [70], Store(tmp_path / "out" / "cells"), tasks=[Context(samples=2), task]
     )
     assert made.tasks[1] == task  # without the path

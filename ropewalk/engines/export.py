@@ -1,0 +1,390 @@
+"""Export to serving engines and trainers: what each reads of a schedule, and the command or the settings.
+
+    native    the engine knows the schedule by its name and computes the same
+    lowered   any static table, pair by pair: as longrope with equal factors, or as divisors among the weights
+    plugin    Ropewalk's plugin in the engine computes it (vLLM)
+    frozen    a dynamic schedule made static for one length, which changes short texts; a note says so
+    refused   what the engine would compute differently, with the reason
+
+Source: each rule is in its file in engines/ and trainers/, with the version that was read or run.
+"""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
+from ropewalk.engines.llama_cpp.rules import TENSOR
+from ropewalk.engines.rules.statement import (
+    EngineReading,
+    StatedModel,
+    state_extension,
+)
+from ropewalk.engines.targets import TARGETS, TRAINERS
+from ropewalk.engines.trainers.torchtitan import SCRIPT
+from ropewalk.engines.vllm.plans import Plans, is_dynamic, line_of, plans_for, write_plans
+from ropewalk.engines.vllm.rules import SERVE
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.extension.extension import Extension
+from ropewalk.folders import make_folder
+from ropewalk.hf.attach.extend import extended
+from ropewalk.hf.attach.handle import Handle
+from ropewalk.hf.checkpoint.fetch import fetch_model
+from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
+from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
+from ropewalk.hf.probe.host import format_of, loadable_config, require_plain, require_savable, why_not_plain
+from ropewalk.hf.runtime.layer import ExtendedLayer
+from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Dynamic
+from ropewalk.methods.frequencies.frequencies import unwrap, wrap
+from ropewalk.methods.scales import DynamicTemperature
+
+PLUGGED = "vllm"  # the engine with a plugin of ours
+KINDS = {
+    "native": "the engine computes the same from the config",
+    "lowered": "the schedule is written pair by pair",
+    "plugin": "Ropewalk's plugin computes it inside the engine",
+    "frozen": "a dynamic schedule, made static",
+}
+QUANTISE_LATER = "export the model as it was before quantisation; llama-quantize quantises the file"
+
+
+class Exported(NamedTuple):
+    """What was written, and the command that starts it; for a trainer, its settings."""
+
+    kind: str
+    directory: Path | None  # None where a trainer's settings carry the schedule alone
+    command: str
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = f"{self.kind} ({KINDS[self.kind]})"
+        head += "" if self.directory is None else f": {self.directory}"
+        return "\n".join([head, *self.notes, self.command])
+
+
+def export(
+    model: nn.Module,
+    directory: str | Path | None = None,
+    *,
+    target: str,
+    target_len: int | None = None,
+    tokenizer: Any | None = None,
+    plugin: bool | None = None,
+) -> Exported:
+    """Write an extended model for a serving engine or a trainer, verified in transformers.
+
+        rw.extend(model, "yarn", target_len=32768)
+        print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
+
+    `target` is transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan. `directory`
+    must be new or empty; axolotl and torchtitan take none, since settings are all they need. `target_len` (tokens) goes
+    into the config, and is needed for a dynamic schedule. `plugin` (vLLM) puts the extension into the config for
+    Ropewalk's plugin: None does it where vLLM alone cannot compute the same, True always, and False never: then a
+    dynamic schedule is made static, and other methods are refused. For llama.cpp the folder holds a GGUF file and
+    Ollama's Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command (of a
+    trainer, the settings), notes.
+    """
+    require_engine(target)
+    require_directory(directory, target)
+    host, handle = extended_host(model)
+    place = None if directory is None else Path(directory)
+    if place:
+        require_own_files(*sources_of(host, tokenizer))
+    plan = plan_export(handle, target, target_len, plugin)
+    if isinstance(plan, DoesNotFit):
+        raise plan
+    if isinstance(plan, EngineConfig):
+        return _export_config(host, handle, place, target, plan, tokenizer)
+    return _export_for_plugin(host, plan, Path(str(directory)), tokenizer)
+
+
+class EngineConfig(NamedTuple):
+    """The config for an engine, and how the engine computes the extension from it."""
+
+    kind: str
+    extension: Extension  # static
+    stated: StatedModel
+    reading: EngineReading
+
+
+def plan_export(
+    handle: Handle, target: str, target_len: int | None, plugin: bool | None = None
+) -> EngineConfig | Plans | DoesNotFit:
+    """What `export` would write: a config, or plans for the engine's plugin; or the reason why neither is possible."""
+    require_engine(target)
+    host, extension = handle.model, handle.extension
+    if target != PLUGGED and plugin:
+        return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
+    if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension.frequencies_or_rope))):
+        return plans_for(host, handle, target_len)
+    static = freeze(extension, handle.facts, target_len)
+    if isinstance(static, DoesNotFit):
+        return static
+    config = config_for(host, static, handle.layers, target, target_len)
+    if isinstance(config, DoesNotFit):
+        by_plugin = target == PLUGGED and plugin is not False and config.field != "target_len"
+        return plans_for(host, handle, target_len) if by_plugin else config
+    return config if static == extension else config._replace(kind="frozen")
+
+
+def _export_config(
+    host: PreTrainedModel,
+    handle: Handle,
+    directory: Path | None,
+    target: str,
+    plan: EngineConfig,
+    tokenizer: Any | None,
+) -> Exported:
+    """Write the model with a config that the engine reads, or only name the settings of a trainer."""
+    kind, extension, config, reading = plan
+    notes = _notes(plan, host)
+    if directory is None:
+        name = host.name_or_path or "MODEL"
+        return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
+    if target == "llama.cpp":
+        require_plain(host, "writing a GGUF file", QUANTISE_LATER)
+        require_writer(config)
+    require_savable(host)
+    weights = _weights(host, handle, config, reading)
+    with make_folder(directory, FAILURES) as place:
+        save_weights(host, place, weights)
+        config.config.save_pretrained(place)
+        _verify(host, handle, extension, place, config.length)
+        _settle(config, reading, place)
+        save_tokenizer(tokenizer, place)
+        notes += copy_papers(host, place)
+        if target == "llama.cpp":
+            notes += write_for_llama_cpp(config, weights or whole_state(host), tokenizer, place)
+    return Exported(kind, directory, TARGETS[target].command(_folder_text(directory, target), config), tuple(notes))
+
+
+def _folder_text(directory: Path, target: str) -> str:
+    """The folder as it is written in a command, or in a file of settings."""
+    return str(directory) if target in TRAINERS else shlex.quote(str(directory))
+
+
+def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
+    """Write the model for the engine's plugin."""
+    with make_folder(directory, FAILURES) as place:
+        write_plans(host, plans, place)
+        save_tokenizer(tokenizer, place)
+        papers = copy_papers(host, place)
+    plan = next(iter(plans.values()))
+    hindrance = next((plan.why_not_tables for plan in plans.values() if not plan.is_tables), "")
+    notes = [
+        "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
+        f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
+    ]
+    schedule = plan.planned[0].extension.frequencies_or_rope
+    if is_dynamic(schedule):
+        exact = "" if unwrap(schedule).wrappers else "short texts stay exact; "
+        notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
+    command = SERVE.format(place=shlex.quote(str(directory)), length=plan.target_len)
+    return Exported("plugin", directory, command, (*notes, *papers))
+
+
+def why_not_exportable(
+    host: PreTrainedModel,
+    extension: Extension,
+    layers: Sequence[ExtendedLayer],
+    target: str,
+    target_len: int,
+) -> DoesNotFit | None:
+    """Why an engine cannot load an extension; None where it can. The model need not be extended."""
+    require_engine(target)
+    if is_dynamic(extension.frequencies_or_rope):
+        return DoesNotFit(
+            "frequencies", "static, since an engine would freeze them", extension.frequencies_or_rope.name
+        )
+    config = config_for(host, extension, layers, target, target_len)
+    return config if isinstance(config, DoesNotFit) else None
+
+
+def require_engine(target: str) -> None:
+    """Refuse an unknown engine or trainer."""
+    if target not in TARGETS:
+        raise UnknownName("engine", target, known=TARGETS)
+
+
+def require_directory(directory: str | Path | None, target: str, field: str = "directory") -> None:
+    """Refuse a folder where none is written, and none where one is."""
+    folder = TARGETS[target].folder
+    if folder and directory is None:
+        raise InvalidValue.because(field, f"{target} reads a folder, so {field} must be a new one")
+    if not folder and directory is not None:
+        raise InvalidValue.because(field, f"the settings of {target} need no folder, so {field} must be left out")
+
+
+def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension | DoesNotFit:
+    """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
+    core, wrappers = unwrap(extension.frequencies_or_rope)
+    if not isinstance(core, Dynamic):
+        return extension
+    if target_len is None:
+        sentence = f"{extension.frequencies_or_rope.name} must be made static"
+        return DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
+    factor: Any = {"factor": target_len / facts.trained_len}
+    scales = [
+        replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
+    ]
+    return replace(extension, frequencies=wrap(replace(core.inner, **factor), wrappers), scales=tuple(scales))
+
+
+def config_for(
+    host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target: str, target_len: int | None
+) -> EngineConfig | DoesNotFit:
+    """The config from which the engine computes a static extension, or the reason why there is none."""
+    stated = state_extension(host, extension, layers, target_len)
+    if isinstance(stated, DoesNotFit):
+        return _with_remedy(stated, target)
+    reading = TARGETS[target].rewrite(stated)
+    if isinstance(reading, DoesNotFit):
+        return reading
+    if reading.folded != 1:
+        reason = why_not_foldable(layers) or why_not_plain(host, "folding a temperature into the queries")
+        if reason is not None:
+            return reason
+    return EngineConfig("lowered" if reading.lowered else "native", extension, stated, reading)
+
+
+def _with_remedy(reason: DoesNotFit, target: str) -> DoesNotFit:
+    """The reason with what to do instead."""
+    if target in TRAINERS and reason.field != "target_len":
+        return DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT)
+    if reason.field not in ("reach", "biases", "scales"):
+        return reason
+    remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
+    if target == PLUGGED:
+        remedy = f"{target} alone cannot run it; leave out --no-plugin (plugin=False), or use yarn"
+    return DoesNotFit.because(reason.field, str(reason), remedy=remedy)
+
+
+def _weights(
+    host: PreTrainedModel, handle: Handle, config: StatedModel, reading: EngineReading
+) -> dict[str, Tensor] | None:
+    """The changed weights for the engine; None where they are the model's own."""
+    if reading.folded == 1 and not reading.divisors:
+        return None
+    weights = fold_into_weights(host, handle.layers, reading.folded, whole=not config.reaches_all)
+    return {**weights, TENSOR: torch.tensor(config.divisors)} if reading.divisors else weights
+
+
+def _verify(host: PreTrainedModel, handle: Handle, extension: Extension, place: Path, length: int) -> None:
+    if extension == handle.extension:
+        return require_same(host, place, length)
+    twin = _base_model(host, place)
+    with extended(twin, extension, trained_len=handle.trained_len):
+        require_same(twin, place, length)
+
+
+def _base_model(host: PreTrainedModel, place: Path) -> PreTrainedModel:
+    """The model without an extension once more; quantised weights are read from the folder, and compared later."""
+    if format_of(host):
+        again: PreTrainedModel = fetch_model(
+            place, config=loadable_config(host), dtype=host.dtype, attn_implementation="eager"
+        )
+        return again
+    twin: Any = AutoModelForCausalLM.from_config(copy.deepcopy(host.config), attn_implementation="eager")  # type: ignore[no-untyped-call]
+    twin.to(host.dtype)
+    twin.load_state_dict(whole_state(host))
+    base: PreTrainedModel = twin
+    return base
+
+
+def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:
+    """Write the part that only the engine's converter reads, after the comparison."""
+    if reading.rope_type is None:
+        return
+    config.text.rope_parameters = {"rope_type": reading.rope_type, "rope_theta": config.parameters[0]["rope_theta"]}
+    config.config.save_pretrained(place)
+
+
+def _notes(plan: EngineConfig, host: PreTrainedModel) -> list[str]:
+    kind, extension, config, reading = plan
+    notes = []
+    if kind == "frozen":
+        static = f"made static for {config.length:,} tokens, as {line_of(extension)}"
+        notes.append(f"{static}; the model's answers to short texts change")
+    if reading.divisors:
+        notes.append(f"the frequencies are in {TENSOR}, for llama.cpp only: transformers refuses the folder")
+    if reading.folded != 1:
+        rounded = "" if host.dtype == torch.float32 else f", rounded to {host.dtype}".replace("torch.", "")
+        notes.append(f"a temperature of {reading.folded:.4f} is folded into the weights of the queries{rounded}")
+    if reading.unrun:
+        notes.append(f"this export was never run with {config.text.model_type}: compare before you rely on it")
+    if config.window is not None and config.config.model_type != host.config.model_type:
+        notes.append(f"written as {config.config.model_type}, which is {host.config.model_type} with a window")
+    return notes
+
+
+# Fold a temperature into the weights of the queries, their norm or projection, for engines that read none.
+
+
+def fold_into_weights(
+    host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float, *, whole: bool
+) -> dict[str, Tensor]:
+    """All weights of the model, with the queries of the extended layers multiplied.
+
+    `whole` multiplies whole queries, otherwise the dimensions that rotate.
+    """
+    state = whole_state(host)
+    names = {module: name for name, module in host.named_modules()}
+    for layer in _extended_layers(layers):
+        maker, name = layer.probed.module, names[layer.probed.module]
+        by_d, heads = _factor_of_dimensions(layer, factor, whole), layer.probed.heads
+        if hasattr(maker, "q_norm"):
+            key = f"{name}.q_norm.weight"
+            one = float(_adds_one(maker.q_norm))
+            by = by_d.repeat(state[key].numel() // len(by_d)).view_as(state[key])
+            state[key] = ((state[key] + one) * by - one).to(state[key].dtype)
+        elif hasattr(maker, "q_proj"):
+            for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
+                state |= {key: _rows_times(state[key], by_d.repeat(heads))} if key in state else {}
+        else:
+            key, rows = f"{name}.qkv_proj.weight", heads * layer.probed.head_dim
+            state[key] = torch.cat([_rows_times(state[key][:rows], by_d.repeat(heads)), state[key][rows:]])
+    return state
+
+
+def _factor_of_dimensions(layer: ExtendedLayer, factor: float, whole: bool) -> Tensor:
+    """The factor of each dimension of a query."""
+    size, first = layer.probed.head_dim, layer.probed.first
+    by_d = torch.full((size,), factor if whole else 1.0, dtype=torch.float64)
+    by_d[first : first + layer.probed.rotating] = factor
+    return by_d
+
+
+def _rows_times(weight: Tensor, by: Tensor) -> Tensor:
+    return (weight * by.to(weight.device).view(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
+
+
+def why_not_foldable(layers: Sequence[ExtendedLayer]) -> DoesNotFit | None:
+    """Why a temperature cannot go into the weights: queries come from no known module. None where it can."""
+    for layer in _extended_layers(layers):
+        maker = layer.probed.module
+        if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
+            rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
+            return DoesNotFit("model", rule, type(maker).__name__)
+    return None
+
+
+def _extended_layers(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
+    return (layer for layer in layers if not layer.left_alone)
+
+
+def _adds_one(norm: Any) -> bool:
+    """Whether a norm multiplies by its weight plus one."""
+    blank = copy.deepcopy(norm)
+    torch.nn.init.zeros_(blank.weight)
+    return bool(blank(torch.ones_like(blank.weight)).any())

@@ -1,0 +1,193 @@
+"""llama.cpp, as its converter writes a model and as it computes it (b11434 and b11739, and the converter of 2026-08):
+
+default, linear    unchanged
+yarn               betas 32 and 1, truncated, at the temperature 0.1 ln(factor) + 1, whatever the config says
+dynamic            dropped by the converter
+llama3             a divisor for each pair, where the converter's class is that of Llama; elsewhere dropped
+longrope           Phi-3's divisors, chosen by the context that is allocated, at LongRoPE's own temperature
+rope_freqs         divisors among the weights, as `ropewalk export` writes them
+nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
+from ropewalk.engines.rules import formulas
+from ropewalk.engines.rules.rotation import (
+    LAYOUT,
+    Asked,
+    EngineRotation,
+    EngineRules,
+    LengthRule,
+    NotKnown,
+    NotServed,
+    RopeConfig,
+    Version,
+    VersionRange,
+)
+from ropewalk.engines.rules.standard import ROPE_FREQS, TABLES, longrope_table
+from ropewalk.engines.rules.statement import EngineReading, ExportRules, StatedModel, fold, lower, yarn_temperature
+from ropewalk.errors import DoesNotFit
+
+# Run with the tensor rope.freqs.weight, and equal to transformers. Others were run and stop, or were not run.
+TENSOR = "rope.freqs.weight"  # of safetensors; rope_freqs.weight in a GGUF file
+# Run with the tensor, and equal to transformers. Others were run and stop, or were not run.
+READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
+# Run by name too.
+RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
+LLAMA3 = ("llama", "mistral", "mixtral", "arcee")  # converted by Llama's class, which writes llama3's divisors
+DROPS_LLAMA3 = ("qwen2", "qwen3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
+# Their converters skip the common part that writes base and schedule: both are dropped.
+DROPS = {
+    *("gemma", "gemma2", "stablelm", "phi", "phi3", "phimoe", "gpt_neox", "falcon", "falcon_h1", "glm", "chatglm"),
+    *("dbrx", "codeshell", "minicpm3", "orion", "plamo", "plamo2", "openelm", "granitemoehybrid", "bamba", "jamba"),
+    "nemotron_h",
+}
+YARN = ("factor", "original_max_position_embeddings")
+READS = {
+    "linear": ("factor",),
+    "yarn": YARN,
+    "llama3": (*YARN, "low_freq_factor", "high_freq_factor"),
+    "longrope": ("original_max_position_embeddings", "short_factor", "long_factor"),
+}
+
+
+def rotation(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+    """What a converted file computes in one type of layer."""
+    kind, plain = config.kind(name), EngineRotation(formulas.plain(config.base(name), config.dims(name)))
+    if config.model_type == "phi3":
+        return _phi3(config, name, asked)
+    if config.model_type in DROPS:
+        return EngineRotation(formulas.plain(formulas.USUAL_BASE, config.dims(name)))
+    if config.model_type not in RUN:
+        raise NotKnown(f"llama.cpp was not run with {config.model_type}")
+    if name == "sliding_attention":  # the schedule is that of the other layers
+        return plain
+    match kind:
+        case "default" | "dynamic":
+            return plain
+        case "linear":
+            return EngineRotation(TABLES[kind](config, name, asked.text))
+        case "yarn":
+            base, dims, factor = config.base(name), config.dims(name), config.factor(name)
+            return EngineRotation(
+                formulas.yarn(base, dims, factor, config.original(name)), formulas.yarn_temperature(factor)
+            )
+        case "llama3":
+            return _llama3(config, name, plain)
+        case "rope_freqs":
+            return _divisors_in_weights(config, name)
+    raise NotKnown(f"what llama.cpp's converter does with {kind!r} in {config.model_type} was not run")
+
+
+def _llama3(config: RopeConfig, name: str, plain: EngineRotation) -> EngineRotation:
+    if config.model_type in LLAMA3:
+        return EngineRotation(TABLES["llama3"](config, name, 1))
+    if config.model_type in DROPS_LLAMA3:
+        return plain
+    raise NotKnown(f"whether llama.cpp's converter writes llama3's divisors for {config.model_type} was not run")
+
+
+def _divisors_in_weights(config: RopeConfig, name: str) -> EngineRotation:
+    """Divisors among the weights."""
+    if config.divisors is None:
+        raise NotServed("the config announces rope.freqs.weight, and the weights beside it have no such tensor")
+    if config.model_type not in READS_DIVISORS:
+        raise NotServed(f"llama.cpp reads no divisors in {config.model_type}")
+    return EngineRotation(TABLES[ROPE_FREQS](config, name, 1))
+
+
+def _phi3(config: RopeConfig, name: str, asked: Asked) -> EngineRotation:
+    """LongRoPE as its authors compute it, but for `attention_factor`; the context chooses the divisors."""
+    if config.kind(name) == "default":
+        return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
+    if config.kind(name) != "longrope":
+        raise NotKnown(f"what llama.cpp's converter does with {config.kind(name)!r} in phi3 was not run")
+    original = config.original(name)
+    temperature = formulas.longrope_temperature(config.max_len / original, original)
+    return EngineRotation(longrope_table(config, name, asked.served > original), temperature)
+
+
+def length(config: RopeConfig, version: Version) -> LengthRule:
+    """Any context; without -c that of the file, which is max_position_embeddings."""
+    return LengthRule(math.inf, config.max_len)
+
+
+def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
+    """The keys of a part that change what is computed; betas and attention_factor are written, and overridden."""
+    kind = config.kind(name)
+    if (config.model_type in DROPS and config.model_type != "phi3") or name == "sliding_attention":
+        return LAYOUT
+    dropped = kind == "llama3" and config.model_type in DROPS_LLAMA3
+    return LAYOUT | ({*READS.get(kind, ())} if not dropped else set())
+
+
+def flags(changes: Mapping[str, Any], served: int) -> str:
+    """Of `llama-server`; a converted file takes no other schedule."""
+    return "" if changes else f"-c {served}"
+
+
+FILE = "model.gguf"
+EXACT = " -fa off -ctk f32 -ctv f32"  # for a float32 model: the float16 cache is off by 2e-2 to 6e-2
+
+
+def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
+    """By name where that computes it, else by divisors among the weights and a temperature in the queries."""
+    if stated.window is not None:
+        return DoesNotFit.because("reach", "llama.cpp's converter writes no window but the model's own")
+    if stated.latent and stated.type != "default":
+        return DoesNotFit("schedule", "another base where keys are latent", stated.type)
+    if stated.text.model_type in DROPS:
+        rule = "of a model whose base and schedule llama.cpp's converter writes down"
+        return DoesNotFit("schedule", rule, f"{stated.type} of {stated.text.model_type}")
+    temperature, unrun = _yarn_temperature(stated), stated.text.model_type not in RUN
+    if temperature is not None and math.isclose(stated.temperature, temperature, rel_tol=1e-6):
+        return EngineReading(lowered=False, unrun=unrun)
+    if stated.text.model_type in READS_DIVISORS and not stated.kinds:
+        lower(stated)
+        return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_FREQS)
+    if stated.type == "yarn" and not stated.reaches_all:
+        sentence = "llama.cpp gives YaRN's temperature to what rotates, and this one multiplies whole logits"
+        return DoesNotFit.because("temperature", sentence, remedy="say over=rotating, or use pi, ntk or abf")
+    if temperature is None:
+        rule = "linear, another base, or yarn with betas 32 and 1, truncated, "
+        return DoesNotFit("schedule", f"{rule}which is what llama.cpp knows of {stated.text.model_type}", stated.type)
+    return EngineReading(lowered=False, folded=fold(stated, temperature), unrun=unrun)
+
+
+def command(place: str, stated: StatedModel) -> str:
+    """Serves it, converted first where we write no GGUF. The file holds the schedule; no flag is to contradict it."""
+    served = f"-c {stated.length}{EXACT if stated.config.dtype == torch.float32 else ''}"
+    if stated.text.model_type in ARCHITECTURES:
+        return f"llama-server -m {place}/{FILE} {served}"
+    return f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf && llama-server -m {place}.gguf {served}"
+
+
+def _yarn_temperature(stated: StatedModel) -> float | None:
+    """The factor of cos and sin under llama.cpp's schedule of this name; None if its table is another."""
+    if stated.type in ("default", "linear"):
+        return 1.0
+    if stated.type != "yarn" or not stated.reaches_all:
+        return None
+    parameters = stated.parameters[0]
+    betas = (parameters.get("beta_fast") or 32, parameters.get("beta_slow") or 1)
+    usual = betas == (32, 1) and parameters.get("truncate", True)
+    return yarn_temperature(parameters["factor"]) if usual else None
+
+
+RULES = EngineRules(
+    "llama.cpp",
+    (VersionRange((11434,), (11739,), "convert_hf_to_gguf.py and llama-context.cpp of b11434, read; b11739 run"),),
+    rotation,
+    length,
+    reads,
+    flags,
+    cautions=lambda config, name, asked: (),
+    export=ExportRules(rewrite, command),
+)

@@ -1,1 +1,0 @@
-"""What `rw.compare`, `rw.fit` and `rw.diagnose` do, for Python, notebooks and the command line."""

@@ -1,0 +1,54 @@
+"""Differences from the base model on the same texts: by the length of the context, and by position in the longest text.
+
+    by length:    loss of the last tokens at a length - the base model's at its trained length, or under a window of it
+    by position:  loss of the tokens at a position    - the base model's at the same position
+
+Texts differ more than extensions do; what two losses of one text have in common cancels out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ropewalk.measure.comparison.comparison import Candidate, Comparison, difference_from
+from ropewalk.measure.comparison.verdict import NO_ESTIMATE
+from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of
+from ropewalk.measure.tasks import Context
+
+
+class PositionChange(NamedTuple):
+    """The tokens around one position of the longest texts."""
+
+    position: int  # the middle
+    loss: float  # the mean over texts
+    change: Estimate  # minus the base model's loss of the same tokens
+
+
+def change_at(comparison: Comparison, candidate: Candidate, length: int) -> Estimate:
+    """The change at one length; the verdict's at the longest. No estimate where the same tokens were not measured."""
+    base = comparison.base.at(Context.name, comparison.trained_len)
+    return difference_from(base, candidate.at(Context.name, length), comparison.standard_at(length))
+
+
+def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[PositionChange, ...]:
+    """The changes over the longest texts; none where they were not measured, no estimates where the base's were not."""
+    bins, base_bins = (_bins(comparison, measured) for measured in (candidate, comparison.base))
+    if not bins:
+        return ()
+    base_bins = base_bins or [()] * len(bins)
+    groups = groups_of(comparison.projects)
+    width = comparison.lengths[-1] / len(bins)
+    return tuple(
+        PositionChange(
+            position=round((place + 0.5) * width),
+            loss=sum(losses) / len(losses),
+            change=difference(losses, base_losses, groups=groups) if base_losses else NO_ESTIMATE,
+        )
+        for place, (losses, base_losses) in enumerate(zip(bins, base_bins, strict=True))
+    )
+
+
+def _bins(comparison: Comparison, candidate: Candidate) -> list[tuple[float, ...]]:
+    """The losses of the longest texts at each position."""
+    row = candidate.at(Context.name, comparison.lengths[-1])
+    return list(zip(*(sample["curve"] for sample in row.samples), strict=True)) if row else []
