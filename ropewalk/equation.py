@@ -63,16 +63,17 @@ def reference_attention(
         q, k, v = torch.randn(1, 4, 40, 16), torch.randn(1, 2, 40, 16), torch.randn(1, 2, 40, 16)
         out = rw.reference_attention(q, k, v, rw.parse("rerope:window=8"), facts)
 
-    q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys
-    k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated
-    v_bgjd: values, [batch, kv_heads, keys, any size]
-    extension: what is in force; where layers differ, that of one: `extension.at_layer(layer, facts)`
-    facts: what the model is
-    tokens: positions, padding, packed texts and images, where there is more than one text in each row
-    weights: what biases and scales learned, as in `extension.weights(facts)`; under "model" the logits of the model's
-        sinks and its factors of rotated queries
-    model_mask_bhij: [batch, heads or 1, queries, keys], added to the logits after the cap: what a layer of the model
-        hides (-inf) or prefers by itself, beside what the reach hides
+    Args:
+        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
+        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
+        v_bgjd: values, [batch, kv_heads, keys, any size].
+        extension: what is in force; where layers differ, that of one: `extension.at_layer(layer, facts)`.
+        facts: what the model is.
+        tokens: positions, padding, packed texts and images, where there is more than one text in each row.
+        weights: what biases and scales learned, as in `extension.weights(facts)`; under "model" the logits of
+            the model's sinks and its factors of rotated queries.
+        model_mask_bhij: [batch, heads or 1, queries, keys], added to the logits after the cap: what a layer of
+            the model hides (-inf) or prefers by itself, beside what the reach hides.
 
     A query without visible keys, such as a padded one, gives zeros.
     """
@@ -98,7 +99,14 @@ def reference_weights(
 ) -> Tensor:
     """The attention weights, [batch, heads, queries, keys] in float64.
 
-    q_bhid, k_bgjd, extension, facts, tokens, weights, model_mask_bhij: as for `reference_attention`
+    Args:
+        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
+        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
+        extension: what is in force, of one layer.
+        facts: what the model is.
+        tokens: positions, padding, packed texts and images.
+        weights: what biases and scales learned, and the model's own sinks and factors.
+        model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits.
     """
     logit_bhij = reference_logits(
         q_bhid, k_bgjd, extension, facts, tokens, weights=weights, model_mask_bhij=model_mask_bhij
@@ -118,7 +126,14 @@ def reference_logits(
 ) -> Tensor:
     """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach.
 
-    q_bhid, k_bgjd, extension, facts, tokens, weights, model_mask_bhij: as for `reference_attention`
+    Args:
+        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
+        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
+        extension: what is in force, of one layer.
+        facts: what the model is.
+        tokens: positions, padding, packed texts and images.
+        weights: what biases and scales learned, and the model's own sinks and factors.
+        model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits.
     """
     learned, facts = weights or {}, extension.builds_on(facts)
     extension = layer_extension(extension, facts, learned)

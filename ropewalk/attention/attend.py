@@ -41,14 +41,15 @@ def attend(
 ) -> Tensor:
     """Causal attention under an extension; equal to `reference_attention` with the same arguments, but fast.
 
-    q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys
-    k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated
-    v_bgjd: values, [batch, kv_heads, keys, any size]
-    extension: what is in force; where layers differ, that of one: `extension.at_layer(layer, facts)`
-    facts: what the model is
-    tokens: positions, padding, packed texts and images, where there is more than one text in each row
-    weights: what biases and scales learned, as in `extension.weights(facts)`
-    model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits by itself
+    Args:
+        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
+        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
+        v_bgjd: values, [batch, kv_heads, keys, any size].
+        extension: what is in force; where layers differ, that of one: `extension.at_layer(layer, facts)`.
+        facts: what the model is.
+        tokens: positions, padding, packed texts and images, where there is more than one text in each row.
+        weights: what biases and scales learned, as in `extension.weights(facts)`.
+        model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits by itself.
 
     The result is [batch, heads, queries, value size], in the type of the inputs; a padded query gives zeros. Gradients
     reach all inputs and `weights`.
@@ -86,7 +87,15 @@ def explain(
 ) -> str:
     """Which backend `attend` would use with the same arguments and why: a line for each group of equal sequences.
 
-    q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, weights, model_mask_bhij: as for `attend`
+    Args:
+        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
+        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
+        v_bgjd: values, [batch, kv_heads, keys, any size].
+        extension: what is in force, of one layer.
+        facts: what the model is.
+        tokens: positions, padding, packed texts and images.
+        weights: what biases and scales learned, and the model's own sinks and factors.
+        model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits.
 
     Nothing is computed. With the arguments of the example of `attend`, the result is
 

@@ -94,16 +94,21 @@ def require_mask(model_mask_bhij: Tensor | None, q_bhid: Tensor, k_bgjd: Tensor)
 class Tokens(NamedTuple):
     """What is said of the tokens whose keys attention sees. By default each row is one text, numbered by the extension.
 
-    tokens = rw.Tokens(documents_bj=torch.tensor([[0, 0, 0, 1, 1]]))  # two texts packed into a row
-    out = rw.attend(q, k, v, extension, facts, tokens)
+        tokens = rw.Tokens(documents_bj=torch.tensor([[0, 0, 0, 1, 1]]))  # two texts packed into a row
+        out = rw.attend(q, k, v, extension, facts, tokens)
+
+    Attributes:
+        positions_bj: [batch, keys], ascending within each text; -1 for padding.
+        documents_bj: [batch, keys], which text of its row a token belongs to.
+        pair_positions_bjp: [batch, keys, pairs], where each pair of a key stands, if tokens have several positions, as
+            in images; then `positions_bj` orders the tokens.
+        last_seen_bj: [batch, keys], the position up to which a token sees, if that is later than its own, as where the
+            tokens of an image see each other.
     """
 
-    positions_bj: Tensor | None = None  # [batch, keys]: ascending within each text, PAD for padding
-    documents_bj: Tensor | None = None  # [batch, keys]: which text of its row a token belongs to, where rows are packed
-    # [batch, keys, pairs]: where each pair stands, if tokens have several positions, as in images; then `positions_bj`
-    # orders the tokens
+    positions_bj: Tensor | None = None
+    documents_bj: Tensor | None = None
     pair_positions_bjp: Tensor | None = None
-    # [batch, keys]: the position up to which a token sees, if later than its own, as where tokens of an image do
     last_seen_bj: Tensor | None = None
 
     @property

@@ -202,14 +202,8 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
         remedy = "leave it out: this machine has CPU memory only"
         raise InvalidValue.because("past_key_values", "an offloading cache needs CUDA", remedy=remedy)
     begins = _begins(now)
-    # Our caches count positions from 0, padding before that.
-    # A module that attends several times in one forward keeps its keys in the model's own cache.
-    repeated = any(layer.probed.slots for layer in layers)
-    plain = now.wants_weights or torch.is_grad_enabled() or any(map(is_on_disk, layers)) or max(begins or (0,)) > 0
-    # Layers with masks of their own choose among all keys; images bring positions of their own.
-    plain = plain or now.axes is not None or now.sees_later or any(layer.probed.own_mask for layer in layers)
     slots = [item.probed.cached.slot for item in layers if item.probed.cached]
-    if begins and not repeated and not plain and is_fresh(cache, slots):
+    if begins and is_fresh(cache, slots) and not _needs_plain_cache(now, layers, begins):
         adopt(cache, dict(zip(slots, _sessions(layers, begins), strict=True)))
     _require_reach(cache, layers)
     layer_caches = [layer for layer in cache.layers if isinstance(layer, ExtendedCacheLayer)]
@@ -229,6 +223,18 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
         raise InvalidValue("attention_mask", rule, f"rows that begin at {begins}", remedy=remedy)
     for layer in layer_caches:
         layer.expected = True
+
+
+def _needs_plain_cache(now: ForwardPass, layers: Sequence[ExtendedLayer], begins: Begins) -> bool:
+    """Whether the keys of this text stay in the model's own cache."""
+    if now.wants_weights or torch.is_grad_enabled() or any(map(is_on_disk, layers)):
+        return True
+    if max(begins) > 0:  # our caches count positions from 0, padding before that
+        return True
+    if now.axes is not None or now.sees_later:  # images bring positions of their own
+        return True
+    # Layers with masks of their own choose among all keys; a module that attends several times fills several slots.
+    return any(layer.probed.own_mask or layer.probed.slots for layer in layers)
 
 
 def _require_reach(cache: Any, layers: Sequence[ExtendedLayer]) -> None:
