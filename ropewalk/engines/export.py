@@ -87,13 +87,20 @@ def export(
         rw.extend(model, "yarn", target_len=32768)
         print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
 
-    `target` is transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan. `directory`
-    must be new or empty; axolotl and torchtitan take none, since settings are all they need. `target_len` (tokens) goes
-    into the config, and is needed for a dynamic schedule. `plugin` (vLLM) puts the extension into the config for
-    Ropewalk's plugin: None does it where vLLM alone cannot compute the same, True always, and False never: then a
-    dynamic schedule is made static, and other methods are refused. For llama.cpp the folder holds a GGUF file and
-    Ollama's Modelfile too, if the architecture was run there. Returns an `Exported`: its kind, directory, command (of a
-    trainer, the settings), notes.
+    For llama.cpp the folder holds a GGUF file and Ollama's Modelfile too, if that architecture was tested in llama.cpp.
+
+    Args:
+        model: under an extension.
+        directory: new or empty; axolotl and torchtitan take none, since settings are all they need.
+        target: transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan.
+        target_len: in tokens; it goes into the config, and is needed for a dynamic schedule.
+        tokenizer: written beside the weights.
+        plugin: of vLLM. None puts the extension into the config for Ropewalk's plugin where vLLM alone cannot compute
+            the same; True does it always. False never does: a dynamic schedule is made static, and other methods are
+            refused.
+
+    Returns:
+        An `Exported`: its kind, directory, command (of a trainer, the settings) and notes.
     """
     require_engine(target)
     require_directory(directory, target)

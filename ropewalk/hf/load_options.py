@@ -21,10 +21,12 @@ DTYPES = (AUTO, "float32", "bfloat16", "float16")
 class LoadOptions:
     """How a model that is given by its name is loaded; what is left out is chosen when it is loaded.
 
-    dtype: the precision of the weights; auto is the checkpoint's or, of a small model measured on a CPU, float32.
-    device: such as cpu or cuda:1; auto is all GPUs, main memory and the disk; by default a GPU where there is one.
+    dtype: the precision of the weights; "auto" is the checkpoint's precision, or float32 for a small model that is
+        measured on a CPU.
+    device: such as "cpu" or "cuda:1"; "auto" spreads the model over all GPUs, main memory and disk; by default one GPU
+        if there is one.
     revision: a branch, a tag or a commit of a model on the hub, the same for all of its files.
-    trust_remote_code: whether code that comes with a model runs; nobody is asked on a terminal.
+    trust_remote_code: whether code that comes with a model runs; there is no interactive prompt.
     trained_len: the trained length in tokens, where the model's config states a wrong one.
     """
 
@@ -54,8 +56,8 @@ def require_named(model: Any, options: LoadOptions) -> None:
     for field in fields(LoadOptions):
         name = field.name
         if getattr(options, name) != field.default:
-            remedy = f"call model.to({name})" if name in ("device", "dtype") else f"leave {name} out"
-            sentence = f"{name} is for a model given by its name; this one is loaded already"
+            remedy = f"call model.to({name}) instead" if name in ("device", "dtype") else f"leave {name} out"
+            sentence = f"{name} applies only to a model given by name, and this one is already loaded"
             raise InvalidValue.because(name, sentence, remedy=remedy)
 
 
@@ -69,7 +71,7 @@ def require_plausible(model: str, *, config_is_enough: bool = False) -> None:
     place = Path(model)
     is_folder = holds(place.is_dir)
     if not is_folder and (gguf or holds(place.exists) or not _could_be_on_the_hub(model)):
-        rule = "an existing folder, a GGUF file, or a name on the hub such as owner/name or owner/name:file.gguf"
+        rule = "an existing folder, a GGUF file, default, or a name on the hub: owner/name or owner/name:file.gguf"
         raise Unreadable("model", rule, model)
     if is_folder and not holds((place / "config.json").is_file):
         raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")

@@ -22,10 +22,11 @@ AnyRunOptions = TypeVar("AnyRunOptions", bound="RunOptions")
 class RunOptions(LoadOptions):
     """How a measurement runs: how its model is loaded, as in `LoadOptions`, and who measures it.
 
-    tokenizer: of the model; by default the one beside its weights.
-    workers: processes that measure; 0: as many as suit the model.
+    tokenizer: the model's; by default the one beside its weights.
+    workers: the number of measuring processes; 0 chooses a number that suits the model.
     ray: the address of a Ray cluster that measures.
-    progress: True shows a bar where somebody looks; "lines" prints the plan, and lines into a log; False nothing.
+    progress: True shows a bar in a terminal or a notebook; "lines" prints the plan, and progress lines where there is
+        no terminal; False shows nothing.
     after_round: called with the result so far, after each round of a comparison.
     """
 
@@ -48,7 +49,7 @@ class RunOptions(LoadOptions):
         require_named(model, self)
         for field in fields(self):
             if field.name in unused and getattr(self, field.name) != field.default:
-                sentence = f"{field.name} is for a comparison; nothing here uses it"
+                sentence = f"this function does not use {field.name}"
                 raise InvalidValue.because(field.name, sentence, remedy=f"leave {field.name} out")
 
 
@@ -64,7 +65,7 @@ def whole_number(name: str, value: object, *, least: int) -> int:
 def tasks_text(value: object) -> str:
     """Tasks in one text, as on the command line."""
     if not isinstance(value, str):
-        raise InvalidValue("tasks", 'a list in one text, such as "context,passkey"', value)
+        raise InvalidValue("tasks", 'a comma-separated string, such as "context,passkey"', value)
     return value
 
 
@@ -75,7 +76,7 @@ def seconds(name: str, value: object) -> float | None:
     if isinstance(value, str):
         return duration(value, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise InvalidValue(name, 'a time above 0, in seconds or as "20m"', value)
+        raise InvalidValue(name, 'a positive time, in seconds or as a string such as "20m"', value)
     return float(value)
 
 

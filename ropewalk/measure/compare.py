@@ -170,22 +170,24 @@ def compare(
         compared = rw.compare("model", ["yarn", "rerope+log_n"], lengths=[512, 1024], tasks="context")
         print(compared)
 
-    A loaded model is left as it was. All extensions read one text first, then more: the last whole round counts, and
-    the first is always finished. In a notebook the result shows itself as a table.
+    A loaded model is left as it was. Every extension is measured on one text first, then on more, in rounds. The result
+    is that of the last completed round; the first round is always completed. In a notebook the result shows
+    itself as a table.
 
     Args:
         model: a loaded model, a folder, a name on the hub, or default: the model that comes with Ropewalk.
-        extensions: lines or `Extension`s, or a mapping from names to them; by default five lines.
+        extensions: notation such as "yarn+log_n", or `Extension`s, or a mapping from names to them; by default yarn,
+            dynamic_yarn, self_extend+log_n, rerope+log_n and streaming.
         lengths: in tokens (1024 or "1k"); by default 1, 2 and 4 times the trained length, as far as time, memory and
             texts allow. The trained length is always measured.
-        tasks: a list in one text, such as "passkey,needle:depths=5"; "./my_task.py" is a file with a task of yours.
-        corpus: held-out text; by default stdlib, or all:stdlib where the part that is held out from Ropewalk's own
-            trainings has too few texts so long.
+        tasks: a comma-separated string, such as "passkey,needle:depths=5"; "./my_task.py" is a file with your own task.
+        corpus: held-out text; by default "stdlib" (the part held out from Ropewalk's own training), or "all:stdlib" if
+            that part has too few texts that long, or from too few projects.
         samples: texts of each length, by default 8.
-        time_limit: in seconds, or as "30m"; by default 30 minutes on a CPU where nothing is said of `samples`. "none"
-            lifts it.
-        folder: where the numbers are kept: the same call continues there, and measures nothing twice.
-        options: a `LoadOptions` says how a model is loaded by its name; a `RunOptions` also who measures it.
+        time_limit: in seconds, or as "30m"; by default 30 minutes on a CPU if `samples` is not given (and no Ray
+            cluster is used). "none" removes the limit.
+        folder: where results are stored; repeating the call resumes from them and measures nothing twice.
+        options: a `LoadOptions` says how a named model is loaded; a `RunOptions` also says what runs the measurement.
     """
     began, run = time.monotonic(), RunOptions.of(options)
     lines, all_tasks = lines_of(extensions), _tasks(tasks, FEW_SAMPLES if samples is None else samples)
@@ -271,7 +273,11 @@ class ComparisonJob:
                 if result is None:
                     raise
                 stopped = isinstance(ended, KeyboardInterrupt)
-                why = "it was stopped" if stopped else "the time is over (--time none lifts the limit)"
+                why = (
+                    "it was stopped"
+                    if stopped
+                    else 'time ran out (time_limit="none", or --time none, removes the limit)'
+                )
                 unread = f"{plan.unread(plan.rounds[number - 2])}: {why}"
                 return replace(result, unfinished=(unread, *left), interrupted=stopped)
             result = ComparisonResult(compared, unfinished=left)

@@ -101,7 +101,7 @@ def diagnose(
         extension: a line, or an `Extension`; without one the base model is diagnosed alone.
         length: in tokens (1024 or "1k"); by default 4 times the trained length.
         corpus: held-out text.
-        texts: those whose losses are measured; everything else is of the first.
+        texts: how many texts the losses are averaged over; everything else is measured on the first one.
         options: a `LoadOptions`, or a `RunOptions` with `tokenizer` and `progress`.
     """
     run, texts = RunOptions.of(options), whole_number("texts", texts, least=1)

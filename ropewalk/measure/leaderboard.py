@@ -85,23 +85,23 @@ def leaderboard(
     folder: str | Path | None = None,
     options: LoadOptions = UNSTATED,
 ) -> LeaderboardResult:
-    """Measure every preset that applies to a model, and say which no other one beats.
+    """Measure every preset that applies to a model, and say which presets no other preset beats.
 
         board = rw.leaderboard("model", "1k", ["rerope+log_n"], samples=2, tasks="context")
         print(board)
 
-    All presets read a few texts. Those that are surely behind are dropped, which `stopped` says; the rest read more.
+    All presets read a few texts. Those that are clearly behind are dropped (`stopped` lists them); the rest read more.
 
     Args:
         model: as in `rw.compare`.
         target_len: the length of the texts in tokens (1024 or "1k"); by default 8 times the trained length.
         extensions: those that take part beside the presets.
-        tasks: by default those that the columns need.
+        tasks: by default the tasks that the table's columns need.
         corpus: held-out text; by default stdlib.
         samples: texts that are read at most, by default 24.
         time_limit: in seconds, or as "30m": the last whole round counts, and the first is always finished.
-        folder: where the numbers are kept: the same call continues there.
-        options: a `LoadOptions` says how a model is loaded by its name; a `RunOptions` also who measures it.
+        folder: where results are stored; repeating the call resumes from them.
+        options: a `LoadOptions` says how a named model is loaded; a `RunOptions` also says what runs the measurement.
     """
     began, run = time.monotonic(), RunOptions.of(options)
     samples = whole_number("samples", MANY_SAMPLES if samples is None else samples, least=FEWEST_TEXTS)

@@ -19,7 +19,7 @@ LOADERS: tuple[str, ...] = get_args(Deployable)
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 SPACES: tuple[str, ...] = get_args(SearchSpace)
 KNOWN = {
-    "deployable": ("engine for deployable", LOADERS),
+    "deployable": ("value for deployable", LOADERS),
     "objective": ("objective", OBJECTIVES),
     "space": ("space", SPACES),
 }
@@ -30,13 +30,14 @@ class Conditions(Checked):
     """What the answer of `rw.fit` must keep to, and which tokens count.
 
     deployable: any, static, or an engine that must be able to load the answer.
-    objective: all tokens count; or those that need far context: the base model predicts them with its trained length,
-        and not with an eighth of it.
+    objective: "all" counts every token; "far" counts only tokens that need distant context: those that the base model
+        predicts given its full trained length, but not given an eighth of it.
     max_damage: the largest rise of the loss on short texts, in nats per token.
     min_retrieval: the smallest share of passkeys that are found.
     max_slowdown: the largest time of a text, over that of the base model.
-    space: usual: schedules, reaches and windows. schedules: those and scales alone, with such rivals: every token
-        attends to the whole text. compositions: a reach, a schedule, scales, and which layers read the whole text.
+    space: "usual": schedules, reaches and windows. "schedules": schedules and scales only, compared only with hand-set
+        extensions of the same kind, so that every token attends to the whole text. "compositions": a reach, a schedule,
+        scales, and which layers read the whole text.
     lengths: shorter ones (512 or "1k") whose loss counts as much as the target's: the mean over all is minimised.
     """
 

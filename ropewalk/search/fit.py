@@ -111,12 +111,12 @@ class FittedExtension(MeasuredResult):
 
 @dataclass(frozen=True)
 class SearchOptions(RunOptions):
-    """How a search runs: how its model is loaded and measured, as in `RunOptions`, and as what it is kept.
+    """How a search runs: the options of `RunOptions`, and how the study is stored.
 
     quick: an answer in 90 seconds, for at most 4 times the trained length, from 3 texts.
     seed: of what is drawn at random.
     storage: an Optuna storage that other machines share; by default a file in the folder.
-    study: its name; one that exists goes on.
+    study: the study's name; an existing one is resumed.
     """
 
     quick: bool = False
@@ -159,24 +159,25 @@ def fit(
         fitted = rw.fit("model", 512, budget="20s", options=rw.SearchOptions(quick=True))
         rw.extend(model, fitted.extension)
 
-    The answer keeps to the conditions on the texts that are searched on. If it breaks one on the test texts, what is
-    written is the best hand-set extension that does not, or the sentences say by how much it is broken. Ctrl-C, or a
-    notebook's stop button, ends the search and tests the best so far.
+    The answer keeps to the conditions on the texts that are searched on. `extension` is that answer, unless on the test
+    texts a hand-set extension is significantly better, or the answer breaks a condition there and a hand-set extension
+    does not: then it is the best such hand-set extension. If every tested extension breaks a condition, `sentences`
+    says by how much. Ctrl-C, or a notebook's stop button, ends the search and tests the best so far.
 
     Args:
         model: as in `rw.compare`.
         target_len: in tokens (32768 or "32k"); by default 8 times the trained length, or 4 or 2 times where the time is
             short.
         conditions: what the answer must keep to, such as `Conditions(deployable="vllm", max_damage=0.01)`.
-        budget: the time of the whole run, in seconds or as "20m", the default; what it has time for is planned from
-            the speed of the model here.
+        budget: the time of the whole run, in seconds or as "20m", the default; what fits in it is planned from the
+            model's speed on this machine.
         corpus: held-out text.
-        judge_on: another text that the answer is tested on too, by default what installed packages say of themselves;
+        judge_on: another text that the answer is tested on too, by default the descriptions of installed packages;
             empty for none.
-        samples: texts that are searched on; by default 16, or as many as there is time for.
-        judges: others that test the answer; by default 24, or as many as there is time for.
+        samples: how many texts are searched on; by default 16, or as many as there is time for.
+        judges: how many other texts test the answer; by default 24, or as many as there is time for.
         folder: where the study is kept: the same call resumes it.
-        options: a `LoadOptions` says how a model is loaded by its name; a `SearchOptions` also how the search runs.
+        options: a `LoadOptions` says how a named model is loaded; a `SearchOptions` also says how the search runs.
     """
     began, run = time.monotonic(), SearchOptions.of(options)
     pace = QUICK if run.quick else USUAL

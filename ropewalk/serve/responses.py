@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ropewalk.hf.use.long_text import INCOMPLETE, MOST_WAITING
+from ropewalk.hf.checkpoint.tokens import INCOMPLETE, MOST_WAITING
 from ropewalk.serve.generation.request import Token, Usage
 from ropewalk.serve.requests import ChatRequest, CompletionRequest
 

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any, TypeVar
 
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf.use.long_text import GrowingText
+from ropewalk.hf.checkpoint.tokens import GrowingText
 from ropewalk.serve.requests import Message, Prompt
 
 SHORT = 4_000  # characters that are read within a few milliseconds

@@ -2,6 +2,8 @@
 
 import ast
 import builtins
+import inspect
+import re
 import types
 
 import pytest
@@ -48,6 +50,18 @@ def test_public_names():
     with pytest.raises(AttributeError, match="no attribute"):
         ropewalk.no_such_name  # noqa: B018
     assert sorted(ropewalk.__all__) == ropewalk.__all__
+
+
+def test_public_functions_list_their_arguments():
+    """Each on a line of its own, and none that is not there."""
+    for name in ropewalk.__all__:
+        public = getattr(ropewalk, name)
+        if isinstance(public, types.FunctionType):
+            page = inspect.getdoc(public)
+            listed = re.findall(
+                r"^    (\w+): \S", page.partition("\nArgs:\n")[2].partition("\nReturns:")[0], re.MULTILINE
+            )
+            assert listed == list(inspect.signature(public).parameters), name
 
 
 def test_the_version_is_said_once():

@@ -167,7 +167,7 @@ def test_python_takes_the_same_by_the_same_names():
         lambda: rw.inspect(model, dtype="float32"),
         lambda: rw.compare(model, options=rw.LoadOptions("float32")),
     ):
-        with pytest.raises(rw.InvalidValue, match="dtype is for a model given by its name; this one is loaded"):
+        with pytest.raises(rw.InvalidValue, match="dtype applies only to a model given by name"):
             refused()
 
 

@@ -35,9 +35,9 @@ def test_one_length_may_stand_alone():
 
 def test_tasks_are_one_text():
     for value in (["context"], ("context", "passkey"), {"context": 1}, 3):
-        with pytest.raises(rw.InvalidValue, match=r"^tasks must be a list in one text"):
+        with pytest.raises(rw.InvalidValue, match=r"^tasks must be a comma-separated string"):
             rw.compare(tasks=value)
-        with pytest.raises(rw.InvalidValue, match=r"^tasks must be a list in one text"):
+        with pytest.raises(rw.InvalidValue, match=r"^tasks must be a comma-separated string"):
             rw.leaderboard(tasks=value)
 
 
@@ -79,7 +79,7 @@ def test_wrong_workers_are_refused(function):
 )
 def test_an_option_that_has_no_use_is_refused(function, stated):
     (name,) = stated
-    with pytest.raises(rw.InvalidValue, match=f"^{name} is for a comparison; nothing here uses it; leave {name} out"):
+    with pytest.raises(rw.InvalidValue, match=f"^this function does not use {name}; leave {name} out"):
         function(options=rw.RunOptions(**stated))
 
 

@@ -129,7 +129,7 @@ def test_in_a_folder_nothing_is_measured_twice(model, corpus, tmp_path, monkeypa
         ({"corpus": "nowhere"}, "corpus must be one of"),
         (
             {"options": rw.LoadOptions(device="cpu")},
-            "device is for a model given by its name; this one is loaded already; call model.to(device)",
+            "device applies only to a model given by name, and this one is already loaded; call model.to(device)",
         ),
     ],
 )

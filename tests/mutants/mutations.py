@@ -474,7 +474,7 @@ MUTATIONS = (
     Mutation("a turn that failed counts", "serve/generation/engine.py", "generation.state if whole else None", "generation.state", "serve/generation/test_sessions.py"),
     Mutation("a prompt continues another state", "serve/generation/sessions.py", " or session.state is not request.after", "", "serve/generation/test_sessions.py::test_a_prompt_continues_the_state_that_it_was_made_for"),
     Mutation("stop texts that slip through", "serve/generation/generation.py", "for n in range(1, len(stop))", "for n in range(0)", "serve/generation/test_text.py"),
-    Mutation("half characters", "hf/use/long_text.py", "text.endswith(INCOMPLETE) and ", "False and ", "hf/use/test_growing_text.py"),
+    Mutation("half characters", "hf/checkpoint/tokens.py", "text.endswith(INCOMPLETE) and ", "False and ", "hf/checkpoint/test_growing_text.py"),
     Mutation("a prompt's losses one off", "serve/generation/generation.py", "text.unread[1 : len(ids) + 1]", "text.unread[: len(ids)]", "serve/generation/test_engine.py::test_losses_are_those_of_the_extended_model"),
     Mutation("contexts in the wrong order", "serve/generation/generation.py", ".log_softmax(-1).roll(1, 0)", ".log_softmax(-1)", "serve/generation/test_engine.py::test_several_contexts_are_answered_together"),
     Mutation("texts beyond what is carried", "serve/generation/engine.py", "length > most and", "False and", "serve/generation/test_engine.py::test_what_cannot_be_carried_is_refused_with_the_number"),

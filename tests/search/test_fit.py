@@ -106,7 +106,7 @@ def test_what_is_wrong_is_a_sentence(model, place, given, message):
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
-        ({"deployable": "mlx"}, "there is no engine for deployable 'mlx'. Known: any, static"),
+        ({"deployable": "mlx"}, "there is no value for deployable 'mlx'. Known: any, static"),
         ({"objective": "near"}, "there is no objective 'near'. Known: all, far"),
         ({"max_damage": -1}, "max_damage must be at least 0"),
         ({"lengths": [3.5]}, "lengths must be "),

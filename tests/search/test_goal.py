@@ -37,7 +37,7 @@ def test_no_damage_at_all_bears_rounding_and_no_more():
         ({"max_damage": -0.1}, "max_damage must be at least 0"),
         ({"min_retrieval": 1.5}, "min_retrieval must be above 0 and at most 1"),
         ({"max_slowdown": 0}, "max_slowdown must be above 0"),
-        ({"deployable": "mlx"}, "there is no engine for deployable 'mlx'. Known: any, static"),
+        ({"deployable": "mlx"}, "there is no value for deployable 'mlx'. Known: any, static"),
         ({"samples": 1}, "samples must be at least 2"),
     ],
 )

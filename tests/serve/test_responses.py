@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ropewalk.hf.use.long_text import INCOMPLETE
+from ropewalk.hf.checkpoint.tokens import INCOMPLETE
 from ropewalk.serve.generation.request import Token
 from ropewalk.serve.responses import TextPlace, completion_logprobs
 

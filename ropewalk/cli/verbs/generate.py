@@ -196,7 +196,7 @@ def _decoding(request: GenerateRequest, extension: extensions.Extension | None) 
 
 def _write(tokenizer: Any, tokens: Iterator[int], progress: WorkProgress) -> None:
     """Print tokens as they come."""
-    from ropewalk.hf.use.long_text import GrowingText
+    from ropewalk.hf.checkpoint.tokens import GrowingText
 
     text = GrowingText(tokenizer)
     try:

@@ -91,15 +91,24 @@ def check(
     target_len: int | None = None,
     options: LoadOptions = UNSTATED,
 ) -> EngineCheck:
-    """What an engine will compute from a checkpoint that is served at a length (tokens; its trained length).
+    """Report what an engine will compute from a checkpoint, and whether that is what its maker means.
 
         checked = rw.check("model", engine="vllm@0.32", target_len=131072)
         print(checked.verdict, checked, sep="\\n")
 
-    `model` is a config.json, a folder with one, a GGUF file, or a name on the hub; `engine` is vllm, sglang, llama.cpp
-    or transformers, with a version after @ (the newest that was read). `options` is a `LoadOptions`, of
-    which the revision, trust and the trained length count: no weights are loaded. Returns a `EngineCheck`: its verdict,
-    layers, findings with remedies; `str` is a page of text, `to_json()` the same for programs.
+    No weights are loaded.
+
+    Args:
+        model: a config.json, a folder with one, a GGUF file, or a name on the hub.
+        engine: vllm, sglang, llama.cpp or transformers, with a version after @ (vllm@0.32); by default the newest that
+            was read.
+        target_len: the length to serve, in tokens; by default the length that the checkpoint is made for, with its own
+            schedule.
+        options: a `LoadOptions`, of which only `revision`, `trust_remote_code` and `trained_len` are used.
+
+    Returns:
+        An `EngineCheck`: its verdict, layers, and findings with remedies; `str` is a page of text, `to_json()` the same
+        for programs.
     """
     require_whole("target_len", target_len)
     which, checkpoint = choose_engine(engine), read_checkpoint(model, options)

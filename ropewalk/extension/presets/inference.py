@@ -82,7 +82,7 @@ def leaky_rerope(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """Leaky ReRoPE with a window of a quarter, and the leak that keeps the longest distance at half the trained length.
+    """Leaky ReRoPE: a window of a quarter of the trained length, a leak that keeps the longest distance at half of it.
 
     Source: Su 2023, kexue.fm/9708; leak 16 without a target length.
     """
@@ -102,7 +102,7 @@ def rerope_by_parts(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """ReRoPE by parts with a window of 3/8, and the leak that keeps the longest distance at 3/4 of the trained length.
+    """ReRoPE by parts: a window of 3/8 of the trained length, and a leak that keeps the longest distance at 3/4 of it.
 
     Source: ours, 2026; leak 16 without a target length.
     """
@@ -121,7 +121,7 @@ def long_reach(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """ReRoPE by parts with a steeper log-n and a discount of far keys: the best on code of a model of 512 tokens.
+    """ReRoPE by parts with a steeper log-n and a discount of far keys: the best on code with a trained length of 512.
 
     Source: ours, 2026; studies/results/compositions, and docs/results/real, where self_extend+log_n is better on a real
     model of 8,192 tokens. Window and leak as for rerope_by_parts.
@@ -140,7 +140,7 @@ def self_extend(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """Self-Extend with a window of a quarter, and groups that keep the longest distance at 2/3 of the trained length.
+    """Self-Extend: a window of a quarter of the trained length, groups that keep the longest distance at 2/3 of it.
 
     Source: Jin et al. 2024, arXiv:2401.01325; datamllab/LongLM, README (rule of thumb, groups of 8 to 16).
     """
@@ -158,7 +158,7 @@ def dpe(
     trained_len: Length = None,
     target_len: Length = None,
 ) -> Extension:
-    """DPE with a window of a quarter, and the authors' sizes for Llama 3.1 in proportion, up to 2/3 of that length.
+    """DPE with a window of a quarter of the trained length, and the authors' sizes for Llama 3.1 in proportion.
 
     The pattern is 2, 32, 32, 2, 2, 2, 2, 1; the group of the last band is Self-Extend's, so that no band goes further.
 

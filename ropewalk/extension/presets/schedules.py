@@ -41,7 +41,7 @@ def pi(*, factor: float | None = None, trained_len: Length = None, target_len: L
 
 @checked_arguments
 def ntk(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
-    """NTK-aware scaling; it reaches a quarter to half of its factor.
+    """NTK-aware scaling; in practice it reaches only a quarter to half of its nominal factor.
 
     Source: bloc97 2023; arXiv:2309.00071, sec. 3.1.
     """
@@ -61,7 +61,7 @@ def ntk_mixed(*, factor: float | None = None, trained_len: Length = None, target
 
 @checked_arguments
 def dynamic_ntk(*, steps: int | None = 4) -> Extension:
-    """NTK-aware scaling, as much as each row needs: nothing changes within the trained length.
+    """NTK-aware scaling, as much as each token's position needs: nothing changes within the trained length.
 
     Source: emozilla 2023, "Dynamically Scaled RoPE", with scale 1; per row as in frequencies/dynamic.
     """
@@ -108,7 +108,7 @@ def yarn(
 def dynamic_yarn(
     *, low_turns: float = 1.0, high_turns: float = 32.0, steps: int | None = 4, over: Over = "rotating"
 ) -> Extension:
-    """YaRN applied per row, only as far as its position needs.
+    """YaRN applied to each token, only as far as its position needs.
 
     Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.3, per row as in frequencies/dynamic.
     """

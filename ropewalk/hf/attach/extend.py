@@ -59,14 +59,17 @@ def extend(
         print(handle.describe())
         handle.remove()
 
-    `model` is a transformers model with a language-model head, or a wrapper such as peft's. `extension` is an
-    `Extension` or a line of notation ("yarn:factor=4+log_n"). A schedule builds on the frequencies that the checkpoint
-    came with; "+instead" replaces the checkpoint's own schedule. `target_len` (tokens) is for presets that derive their
-    values from it. `trained_len` (tokens) corrects the trained length of the config. `lift_windows` extends windowed
-    layers too. `mode` is "tables" (a static schedule goes into the model's rotary modules) or "attention" (ours
-    replaces the model's); None takes tables where they can express the extension.
-
     Everything is checked before the model changes. The same extension twice returns the same handle.
+
+    Args:
+        model: a transformers model with a language-model head, or a wrapper such as peft's.
+        extension: a line ("yarn:factor=4+log_n"), or an `Extension`. A schedule builds on the frequencies that the
+            checkpoint came with; "+instead" replaces the checkpoint's own schedule.
+        target_len: in tokens, for presets that derive their values from it.
+        trained_len: in tokens; corrects the trained length of the config.
+        lift_windows: extends layers with windows too.
+        mode: "tables" puts a static schedule into the model's own rotary modules; "attention" replaces the model's
+            attention by ours; None takes tables where they can express the extension.
     """
     if mode not in (None, *MODES):
         raise UnknownName("mode", mode, known=MODES)
@@ -171,7 +174,12 @@ def extended(model: nn.Module, extension: Extension | str, **kwargs: Any) -> Ite
         with rw.extended(model, "rerope+log_n") as handle:
             model.generate(ids, max_new_tokens=20)
 
-    `kwargs` are those of `extend`. An extension that the model was under before the block stays.
+    An extension that the model was under before the block stays.
+
+    Args:
+        model: as in `extend`.
+        extension: as in `extend`.
+        kwargs: the other arguments of `extend`.
     """
     with remove_after(model, lambda: extend(model, extension, **kwargs)) as handle:
         yield handle

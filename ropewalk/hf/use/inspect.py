@@ -265,7 +265,7 @@ def inspect(
     """
     if kwargs and isinstance(model, nn.Module):
         name = next(iter(kwargs))
-        sentence = f"{name} is for a model given by its name; this one is loaded already"
+        sentence = f"{name} applies only to a model given by name, and this one is already loaded"
         raise InvalidValue.because(name, sentence, remedy="leave it out")
     require_named(model, options)
     host = host_of(model if isinstance(model, nn.Module) else _read(model, options, kwargs))

@@ -22,61 +22,6 @@ from ropewalk.hf.probe.host import device_of, is_quantised, quiet
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.runtime.caches import held_bytes
 
-# Text as it grows: the tokens of a model, one by one, as pieces of text with whole characters.
-
-
-INCOMPLETE = "\ufffd"  # what an incomplete character is decoded to
-MOST_WAITING = 8  # tokens that may wait for the rest of a character; none has more bytes than 4
-CONTEXT = 6  # tokens that are decoded again with the next: a decoder drops the space before the first
-CHARACTER = 4  # tokens of one character, at most: the context may have to begin so many earlier
-MOST_DECODED = 48  # tokens that are decoded together, at most
-
-
-class GrowingText:
-    """The text of tokens while they arrive.
-
-    text = GrowingText(tokenizer)
-    for token in tokens: print(text.push(token), end="")
-    print(text.rest())
-    """
-
-    def __init__(self, tokenizer: Any, *, skip_special: bool = True) -> None:
-        self._tokenizer, self._skip_special = tokenizer, skip_special
-        self._ids: list[int] = []  # the last tokens
-        self._shown = 0  # characters of their text that were returned
-        self._waiting = 0  # tokens since then
-
-    def push(self, token: int) -> str:
-        """The text that is certain with one more token; an incomplete character waits for its other tokens."""
-        self._ids.append(token)
-        self._waiting += 1
-        text = self._decode(self._ids)
-        if text.endswith(INCOMPLETE) and self._waiting < MOST_WAITING:
-            return ""
-        new, self._shown, self._waiting = text[self._shown :], max(self._shown, len(text)), 0
-        if len(self._ids) >= 2 * CONTEXT:
-            self._forget_beginning(text)
-        return new
-
-    def rest(self) -> str:
-        """What waits, at the end."""
-        return self._decode(self._ids)[self._shown :]
-
-    def _forget_beginning(self, text: str) -> None:
-        """Keep the last tokens, from the beginning of a character: so their text is the end of the whole one."""
-        for count in range(CONTEXT, CONTEXT + CHARACTER):
-            kept = self._decode(self._ids[-count:])
-            if text.endswith(kept) or len(self._ids) >= MOST_DECODED:
-                self._ids, self._shown = self._ids[-count:], len(kept)
-                return
-
-    def _decode(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(
-            ids, skip_special_tokens=self._skip_special, clean_up_tokenization_spaces=False
-        )
-        return text
-
-
 # Read long texts chunk by chunk through a cache, and generate without end, in the memory of one chunk.
 #
 # Legend: b batch, n token, d hidden dimension, v word.
@@ -107,8 +52,12 @@ def score(model: nn.Module, ids: Tensor, *, piece: int = CHUNK_LEN) -> Tensor:
 
         losses = rw.score(model, ids)  # [batch, tokens - 1]
 
-    `ids` are whole numbers [batch, tokens]; `piece` is how many tokens are read at once. Neither the logits of all
-    tokens nor the full attention matrix is ever in memory.
+    Neither the logits of all tokens nor the full attention matrix is ever in memory.
+
+    Args:
+        model: a causal language model, under an extension or not.
+        ids: whole numbers [batch, tokens].
+        piece: how many tokens are read at once, at most.
     """
     return torch.cat(list(_read(model, ids, piece, OutputHead.losses)), 1)
 
@@ -280,9 +229,18 @@ def stream(
         for token in rw.stream(model, ids, max_new_tokens=100):  # ids [batch, tokens], token [batch]
             print(token.tolist())
 
-    At `temperature` 0 the likeliest token is taken; `top_k`, `top_p` and `seed` control sampling. Under an extension
-    whose reach forgets (a window, sinks) memory and time per token are constant. The text is read in chunks of `piece`
-    tokens before the first token; `progress(read, total)` is called after each.
+    Under an extension that drops old keys (a window, sinks), memory and time per token are constant.
+
+    Args:
+        model: a causal language model, under an extension or not.
+        ids: the text, whole numbers [batch, tokens]; all of it is read before the first token.
+        max_new_tokens: how many tokens are written at most.
+        temperature: 0 takes the likeliest token.
+        top_k: tokens are drawn from so many likeliest ones; 0: from all.
+        top_p: tokens are drawn from the likeliest ones that have this share in sum.
+        seed: of the draw.
+        piece: how many tokens of the text are read at once.
+        progress: called with the tokens that are read and those in all, after each chunk.
     """
     host = host_of(model)
     _check(ids, piece)

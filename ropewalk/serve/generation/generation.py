@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.hf.use.long_text import GrowingText, sampler
+from ropewalk.hf.checkpoint.tokens import GrowingText
+from ropewalk.hf.use.long_text import sampler
 from ropewalk.methods.decoding import Decoding
 from ropewalk.serve.generation.pages import PagedText
 from ropewalk.serve.generation.request import CANCELLED, Request, SessionState, Token, Usage

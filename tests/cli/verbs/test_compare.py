@@ -327,7 +327,7 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     line = rounds_line(small, tmp_path, "--to", "64", "--samples", "4", "--time", "60s", "--workers", "1")
     assert run(line) == (130 if how == "interrupt" else 0)
     said = capsys.readouterr().out
-    why = "it was stopped" if how == "interrupt" else "the time is over"
+    why = "it was stopped" if how == "interrupt" else "time ran out"
     assert f"more texts: {why}" in " ".join(said.split())
     assert ("The same command goes on." in said) == (how == "interrupt")
     results = json.loads((tmp_path / "results.json").read_text())

@@ -105,7 +105,7 @@ def test_a_model_is_not_written_over(place, answered, capsys, monkeypatch):
     [
         (["--to", "32"], "--to must be above the trained length (32)"),
         (["--budget", "soon"], "--budget must be a time above 0 such as 90s, 20m or 2h"),
-        (["--deployable", "mlx"], "there is no engine for deployable 'mlx'. Known: any, static"),
+        (["--deployable", "mlx"], "there is no value for deployable 'mlx'. Known: any, static"),
         (["--objective", "near"], "there is no objective 'near'. Known: all, far"),
         (["--objective", "far"], "--corpus must be texts with tokens that need far context"),
         (["--lengths", "64,short"], "lengths must be a whole number such as 512, 32k or 1m, got 'short'"),

@@ -108,7 +108,7 @@ def test_the_mode_is_kept(tmp_path):
 
 def test_a_folder_that_is_not_there_is_refused_without_a_network(monkeypatch):
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("asked transformers"))
-    with pytest.raises(Unreadable, match="an existing folder, a GGUF file, or a name on the hub such as owner/name"):
+    with pytest.raises(Unreadable, match="an existing folder, a GGUF file, default, or a name on the hub: owner/name"):
         load("nowhere")
 
 

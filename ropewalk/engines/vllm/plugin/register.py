@@ -87,7 +87,7 @@ def _refuse_unplanned(theirs: Callable[..., Any], unknown: str) -> Callable[...,
             if plans_of(config.hf_text_config):
                 raise _unknown(unknown)
             return theirs(vllm_config, *args, model_config=model_config, **kwargs)
-        from ropewalk.engines.vllm.plugin.loading import require_applied, require_loadable
+        from ropewalk.engines.vllm.plugin.refusals import require_applied, require_loadable
 
         require_loadable(config)
         model = theirs(vllm_config, *args, model_config=model_config, **kwargs)

@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from ropewalk.hf.use.long_text import INCOMPLETE, MOST_DECODED, GrowingText
+from ropewalk.hf.checkpoint.tokens import INCOMPLETE, MOST_DECODED, GrowingText
 
 
 @pytest.fixture(scope="module")
