@@ -139,6 +139,7 @@ run({line})
 """
 
 
+@pytest.mark.nightly
 def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
     code = KILLED.format(line=line(place, tmp_path), after=11)
     environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
