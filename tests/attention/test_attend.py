@@ -44,13 +44,14 @@ def test_packed_documents(extension):
     assert_equal(extension, tensors(60, batch=2), tokens=Tokens(documents_bj=documents))
 
 
+@pytest.mark.sampled(cases=24)
 @every
 def test_some_queries_of_many_keys(extension):
     for queries in (1, 7, 50):
         assert_equal(extension, tensors(77, batch=2, queries=queries))
 
 
-@pytest.mark.sampled(cases=30)
+@pytest.mark.sampled(cases=16)
 @every
 def test_whole_in_chunks_and_token_by_token(extension):
     """Promise P2 for `attend`. Evenly spaced numbers are those of the whole text."""

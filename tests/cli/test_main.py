@@ -16,8 +16,6 @@ from ropewalk.cli.main import run
 from ropewalk.cli.parser import EXAMPLES
 from ropewalk.train.recipes import recipe as running
 
-from nightly import first_of_each
-
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(5000))
 COMMAND = [sys.executable, "-m", "ropewalk"]
 SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path), "TERM": "xterm"}
@@ -111,6 +109,7 @@ def endless(folder, tmp_path):
     running.communicate()
 
 
+@pytest.mark.nightly
 def test_control_c_ends_in_one_line(endless):
     endless.send_signal(signal.SIGINT)
     _, said = endless.communicate(timeout=60)
@@ -190,7 +189,8 @@ def test_a_pipe_that_closes_ends_it_silently(endless):
     assert endless.stderr.read() == b""
 
 
-@pytest.mark.parametrize("verb", first_of_each(["extend", "export"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("verb", ["extend", "export"])
 def test_a_full_disk_leaves_nothing(folder, tmp_path, verb):
     done = subprocess.run(
         [*COMMAND, verb, str(folder), "yarn", "--to", "128", "-o", str(tmp_path / "out")],

@@ -127,6 +127,7 @@ def test_our_attention_with_a_static_schedule_is_the_models_own_with_its_tables(
         assert "the tables of the schedule" in handle.describe()
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", EVERY)
 def test_what_keeps_near_distances_keeps_near_logits(name):
     model = exact(name)

@@ -27,14 +27,14 @@ def test_equals_the_oracle_however_it_is_cut(extension, cuts):
     assert_reads(extension, tensors(60, batch=2), cuts)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=24)
 @every
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_rows_padded_on_the_left(extension, cuts):
     assert_reads(extension, tensors(60, batch=3), cuts, begins=(0, -25, -7))
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=24)
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_in_the_models_precision(extension, dtype):
@@ -158,7 +158,7 @@ def test_layers_share_a_session():
             torch.testing.assert_close(got, reference_attention(*upto, extension, FACTS), rtol=0, atol=1e-11)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=24)
 @every
 @pytest.mark.parametrize("begins", [(0,), (0, -25)], ids=["plain", "padded"])
 def test_tokens_are_removed(extension, begins):

@@ -14,6 +14,9 @@ from ropewalk.cli.main import run
 from ropewalk.measure import compare as comparing
 from ropewalk.measure.comparison import plan, runner
 from ropewalk.measure.comparison.store import Store
+from ropewalk.train.small_models import ModelShape, new_small_model
+
+from train.texts import tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +142,7 @@ run({line})
 """
 
 
+@pytest.mark.nightly
 def test_killed_it_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
     code = KILLED.format(line=line(place, tmp_path), after=11)
     environment = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
@@ -352,7 +356,9 @@ sys.exit(status)
 def test_a_default_comparison_at_real_sizes_is_bounded_in_memory(tmp_path):
     """Trained on 32,768 tokens, with 262,144 words: logits of a whole text would need 32 GiB."""
     words = 262_144
-    small_folder(tmp_path, vocabulary=words, width=16, inner=16, layers=1, heads=1, trained_len=32_768)
+    model = new_small_model(ModelShape(vocabulary=words, width=16, inner=16, layers=1, heads=1, trained_len=32_768))
+    model.save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
     line = ["compare", str(tmp_path / "model"), "--time", "20s", "--workers", "1", "-o", str(tmp_path / "out")]
     command = [sys.executable, "-c", PEAK, *line]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

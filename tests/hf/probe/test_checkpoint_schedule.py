@@ -65,7 +65,7 @@ def test_a_length_that_is_stated_nowhere_is_asked_for():
     assert lengths_of(config, corrected=4096).trained == 4096
 
 
-@pytest.mark.sampled(cases=11)
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("name", RUN)
 def test_factor_1_is_the_identity_on_every_model(name):
     model, ids = small(name), ids_for(name)

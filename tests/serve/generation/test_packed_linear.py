@@ -118,6 +118,7 @@ print(before - len(os.listdir("/proc/self/task")))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts the threads of a process in /proc")
 def test_workers_are_given_back():
     out = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True).stdout

@@ -223,7 +223,7 @@ def test_a_signal_lets_answers_finish_and_ends_with_status_0():
     assert one.process.communicate() == ("", "")
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGTERM, (0, "", "")), (signal.SIGINT, (130, "", "ropewalk: stopped\n"))]
 )

@@ -135,6 +135,7 @@ def test_a_name_is_text_in_a_file_whatever_it_is(names, tmp_path):
         assert all(name in found for name in shown), figure.name
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_losses_that_are_no_numbers_can_be_drawn(bad):
     for figure in page_of(comparison(["yarn", "bad"], rates=[-0.05, bad])).figures:
@@ -154,6 +155,7 @@ def boxes(drawn):
     return [(text.get_text(), text.get_window_extent()) for text in found if text.get_text() and text.get_visible()]
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("names", [["yarn", "pi"], [f"{LONG}{n}" for n in range(9)]], ids=["few", "long"])
 def test_words_do_not_touch(names):
     for figure in page_of(comparison(names)).figures:
