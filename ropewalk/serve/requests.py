@@ -1,16 +1,25 @@
-"""What `/v1/completions` and `/v1/chat/completions` may be asked: every field, with its rule and its meaning."""
+"""Requests as they are read: a bounded body, JSON without surprises, and every field with its rule and its meaning."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from ropewalk.errors import InvalidValue, UnknownName
+from starlette.requests import Request
+
+from ropewalk.errors import InvalidValue, UnknownName, Unreadable
+from ropewalk.files import read_json, require_text
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Checked, Rule, parameters
 from ropewalk.serve.generation.request import Sampling
+from ropewalk.serve.refusals import ClientGone, Refusal
 
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a character, which no text may have alone
+DROPPED = 4  # times the limit: what is read and dropped of a body that is too large, so that its client reads why
+KINDS = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 MOST_CHOICES, MOST_STOPS, MOST_CONTEXTS, MOST_LOGPROBS, MOST_PROMPTS, MOST_MESSAGES = 16, 16, 64, 20, 64, 10_000
 LONGEST_STOP = 1_000  # characters
 SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -48,7 +57,74 @@ _MAX_TOKENS = Annotated[int | None, AT_LEAST_ONE, "tokens of the answer at most"
 
 Prompt = str | tuple[int, ...]
 Message = dict[str, str]  # role, content and perhaps a name: what a chat template reads
-Kind = TypeVar("Kind", bound="RequestFields")
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Result = TypeVar("Result")
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> dict[str, Any]:
+    """The JSON object in a body of at most `limit` bytes, which must arrive within `seconds`."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        sentence = f"the content type must be application/json, got {kind[:100]!r}"
+        raise Refusal(415, f"{sentence}; send the header Content-Type: application/json", code="content_type")
+    try:
+        body = await asyncio.wait_for(_read(request.receive, limit), seconds)
+    except asyncio.TimeoutError:
+        sentence = f"the body must arrive within {seconds:g} seconds; the connection is closed"
+        raise Refusal(408, sentence, code="timeout", headers={"Connection": "close"}) from None
+    return parse_body(body)
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    body, size, more = bytearray(), 0, True
+    while more and size <= DROPPED * limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
+        body += chunk if size <= limit else b""
+    if size > limit:
+        sentence = f"the body must be of at most {limit:,} bytes; send a shorter text"
+        raise Refusal(413, sentence, code="too_large", headers={"Connection": "close"})
+    return bytes(body)
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """The object that a JSON text holds; NaN, infinity, a key twice and halves of characters are refused."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise Unreadable.because("body", "the body must be text in UTF-8", remedy="encode it as UTF-8") from None
+    value = read_json(text, "body")
+    if SURROGATE.search(body):
+        try:
+            require_text(json.dumps(value, ensure_ascii=False), "body")
+        except RecursionError:
+            raise Unreadable.because("body", "the body is nested too deeply", remedy="send a flat object") from None
+    if not isinstance(value, dict):
+        sentence = f"the body must be a JSON object, got {KINDS.get(type(value), 'null')}"
+        raise InvalidValue.because("body", sentence, remedy='send {"model": ..., ...}')
+    return value
+
+
+async def unless_gone(wanted: Awaitable[Result], receive: Receive) -> Result:
+    """The result, unless the client closes the connection first: then the work is cancelled."""
+    work, gone = asyncio.ensure_future(wanted), asyncio.ensure_future(wait_until_gone(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientGone
+        return work.result()
+    finally:
+        gone.cancel()
+        work.cancel()
+
+
+async def wait_until_gone(receive: Receive) -> None:
+    """Wait until the client closes the connection. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Prompts(NamedTuple):

@@ -10,14 +10,28 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import generate_latest
 
 from ropewalk.errors import InvalidValue
-from ropewalk.serve.body import read_body, unless_gone
 from ropewalk.serve.generation.request import Request as EngineRequest
 from ropewalk.serve.prompts import chat_requests, completion_requests
 from ropewalk.serve.refusals import Refusal
-from ropewalk.serve.requests import SESSION, accept, read_chat, read_completion, read_messages
-from ropewalk.serve.responses import ChatFormat, CompletionFormat, Format, compact_json
+from ropewalk.serve.requests import (
+    SESSION,
+    accept,
+    read_body,
+    read_chat,
+    read_completion,
+    read_messages,
+    unless_gone,
+)
+from ropewalk.serve.responses import (
+    ChatFormat,
+    CompletionFormat,
+    Format,
+    Generations,
+    compact_json,
+    send_events,
+    send_whole,
+)
 from ropewalk.serve.service import NamedModel, ServedModels, models_of, service_of
-from ropewalk.serve.sse import Generations, send_events, send_whole
 
 router = APIRouter()
 MOST_STRINGS = 131_072  # tokens whose texts are written one by one

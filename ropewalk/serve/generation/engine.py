@@ -25,10 +25,9 @@ from ropewalk.hf.runtime.layer import LISTENER
 from ropewalk.hf.use.contexts import end_tokens
 from ropewalk.serve.generation.generation import Generation, Queue, is_last
 from ropewalk.serve.generation.model import Part, ServedExtension, ServedModel
-from ropewalk.serve.generation.pages import PagedText
+from ropewalk.serve.generation.pages import PagedText, Sessions
 from ropewalk.serve.generation.request import CANCELLED, EngineState, QueueFull, Request, Sampling, SessionState, Token
 from ropewalk.serve.generation.scheduler import Scheduler
-from ropewalk.serve.generation.sessions import Sessions
 
 Result = TypeVar("Result")
 SHORTER = "shorten the text, lower max_tokens, or take another extension"
