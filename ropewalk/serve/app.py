@@ -53,7 +53,9 @@ async def _refuse_route(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     path = request.url.path[:200]
     if status == 405:
-        sentence = f"{path} does not take {request.method[:20]}; it takes {headers.get('Allow', 'another method')}"
+        sentence = (
+            f"{path} does not support {request.method[:20]}; it supports {headers.get('Allow', 'another method')}"
+        )
         return Refusal(405, sentence, code="method_not_allowed", headers=headers).response()
     return Refusal(status, f"there is no {path!r} here", code="not_found", headers=headers).response()
 
@@ -111,8 +113,8 @@ class Authorized:
         host, colon, port = headers.get("host", "").rpartition(":")
         host = (host if colon and port.isdecimal() else headers.get("host", "")).lower()
         if self._hosts and host not in self._hosts:
-            sentence = f"this server is called {' or '.join(dict.fromkeys(self._hosts))}, not {host[:100]!r}"
-            return Refusal(403, f"{sentence}; start it with --api-key to call it by any name", code="host")
+            sentence = f"the Host header must be {' or '.join(dict.fromkeys(self._hosts))}, got {host[:100]!r}"
+            return Refusal(403, f"{sentence}; start the server with --api-key to allow any name", code="host")
         if not self._key or _has_key(headers.get("authorization", ""), self._key):
             return None
         sentence = "the API key is missing or wrong; send the header Authorization: Bearer KEY"

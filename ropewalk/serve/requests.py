@@ -70,7 +70,7 @@ async def read_body(request: Request, limit: int, seconds: float) -> dict[str, A
     try:
         body = await asyncio.wait_for(_read(request.receive, limit), seconds)
     except asyncio.TimeoutError:
-        sentence = f"the body must arrive within {seconds:g} seconds; the connection is closed"
+        sentence = f"the body did not arrive within {seconds:g} seconds, so the connection is closed"
         raise Refusal(408, sentence, code="timeout", headers={"Connection": "close"}) from None
     return parse_body(body)
 
@@ -85,7 +85,7 @@ async def _read(receive: Receive, limit: int) -> bytes:
         size += len(chunk)
         body += chunk if size <= limit else b""
     if size > limit:
-        sentence = f"the body must be of at most {limit:,} bytes; send a shorter text"
+        sentence = f"the body must be at most {limit:,} bytes; send a shorter text"
         raise Refusal(413, sentence, code="too_large", headers={"Connection": "close"})
     return bytes(body)
 
@@ -143,37 +143,37 @@ class Messages(NamedTuple):
 class RequestFields(Checked):
     """What completions and chats have in common."""
 
-    model: Annotated[str | None, "name@extension; the name alone is the extension of the start"] = None
-    stream: Annotated[bool, "whether the answer comes piece by piece"] = False
+    model: Annotated[str | None, "name@extension; the name alone means the server's default extension"] = None
+    stream: Annotated[bool, "whether the answer is streamed"] = False
     include_usage: bool = False
     n: Annotated[int, _CHOICES, "answers to every prompt"] = 1
     temperature: Annotated[float, _UP_TO_TWO, "0 takes the likeliest token"] = 1.0
     top_p: Annotated[float, A_SHARE, "share of probability to sample from"] = 1.0
     top_k: Annotated[int, NOT_NEGATIVE, "how many of the likeliest tokens to sample from; 0 takes all"] = 0
-    seed: Annotated[int | None, "of sampling; the answers to one prompt count on from it"] = None
+    seed: Annotated[int | None, "random seed; answer i of a prompt uses seed + i"] = None
     stop: Annotated[tuple[str, ...], _STOP, "texts that end the answer"] = ()
-    ignore_eos: Annotated[bool, "write on after the model's end token"] = False
+    ignore_eos: Annotated[bool, "continue past the model's end token"] = False
     session: Annotated[str | None, _SESSION, "continue this session; only what is new is sent"] = None
     new_session: Annotated[bool, "begin this session, which must not be there yet"] = False
-    contexts: Annotated[tuple[str, ...] | None, _NOT_EMPTY, "texts that are read apart, and answer together"] = None
+    contexts: Annotated[tuple[str, ...] | None, _NOT_EMPTY, "texts that are read separately and answer together"] = None
     decoding: Annotated[str | None, "how contexts answer together, such as nbce:beta=0.25 or mean_pooling"] = None
 
     def check(self) -> None:
         """Rules between fields."""
         if self.include_usage and not self.stream:
-            sentence = "stream_options are for streamed answers, which stream asks for"
-            raise InvalidValue.because("stream_options", sentence, remedy="set stream to true, or leave them out")
+            remedy = "set stream to true, or leave stream_options out"
+            raise InvalidValue.because("stream_options", "stream_options needs stream", remedy=remedy)
         if self.new_session and self.session is None:
             raise InvalidValue.because("new_session", "new_session begins a session", remedy="name it by session")
         if self.session is not None and self.n > 1:
-            raise InvalidValue("n", "1 under a session, which continues with one answer", self.n)
+            raise InvalidValue("n", "1 with a session, which continues from a single answer", self.n)
         if self.decoding is not None and self.contexts is None:
-            sentence = "decoding says how several contexts answer together, and there are none"
+            sentence = "decoding combines several contexts, and none were sent"
             raise InvalidValue.because("decoding", sentence, remedy="send contexts, or leave decoding out")
         if self.contexts == ():
             raise InvalidValue("contexts", "a list of at least one text", "none")
         if self.contexts is not None and self.session is not None:
-            sentence = "a session reads one text, and contexts are several"
+            sentence = "a session continues one text, and contexts are several texts"
             raise InvalidValue.because("contexts", sentence, remedy="leave out session or contexts")
 
     def sampling(self, choice: int, max_tokens: int, alternatives: int | None) -> Sampling:
@@ -204,7 +204,7 @@ class CompletionRequest(RequestFields):
         super().check()
         several = len(self.prompt.items) > 1
         if several and self.session is not None:
-            raise InvalidValue("prompt", "one text under a session", f"{len(self.prompt.items)} texts")
+            raise InvalidValue("prompt", "a single text with a session", f"{len(self.prompt.items)} texts")
         if self.max_tokens == 0 and not self.echo:
             raise InvalidValue("max_tokens", "at least 1 without echo", 0)
         if self.contexts is not None and (several or not isinstance(self.prompt.items[0], str)):

@@ -17,9 +17,9 @@ from starlette.types import Receive
 from ropewalk.errors import DoesNotFit
 from ropewalk.hf.use.long_text import INCOMPLETE, MOST_WAITING
 from ropewalk.serve.generation.request import CANCELLED, Request, Token, Usage
-from ropewalk.serve.metrics import Metrics
 from ropewalk.serve.refusals import ClientGone, refusal_of, unavailable
 from ropewalk.serve.requests import ChatRequest, CompletionRequest, wait_until_gone
+from ropewalk.serve.service import Metrics
 
 if TYPE_CHECKING:  # with torch, which is loaded beside the server
     from ropewalk.serve.generation.engine import Engine
@@ -43,7 +43,7 @@ class Format:
     prefix, kind, chunk_kind = "", "", ""
 
     def __init__(self, model: str, fields: CompletionRequest | ChatRequest, decode: Decode) -> None:
-        self.n, self.shows_usage = fields.n, fields.include_usage
+        self.n, self.streams, self.shows_usage = fields.n, fields.stream, fields.include_usage
         self.logprobs = fields.logprobs is not None and fields.logprobs is not False  # a completion's may be 0
         self._decode = decode
         self._head = {"id": f"{self.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
@@ -174,7 +174,7 @@ class Generations:
 
     def __init__(self, engine: Engine, requests: Sequence[Request], receive: Receive, metrics: Metrics) -> None:
         if len(requests) > engine.capacity:
-            rule = f"at most {engine.capacity:,} answers in all, as many as may run and wait here"
+            rule = f"at most {engine.capacity:,} answers in total, the most that can run and wait on this server"
             raise DoesNotFit("n", rule, f"{len(requests):,}", remedy="send fewer prompts, or a smaller n")
         self._metrics, self._began = metrics, time.perf_counter()
         self._queue: Queue = asyncio.Queue()
@@ -233,7 +233,7 @@ class Generations:
                 if isinstance(token, BaseException):
                     failure = token
                 elif token.finish_reason == CANCELLED:
-                    failure = unavailable("the answer was cut off: the server shuts down", seconds=30)
+                    failure = unavailable("the answer was cut off because the server is shutting down", seconds=30)
                 else:
                     missing -= token.finish_reason is not None
                     batch.append((self._numbers[generation], [*generation.prompt, token]))
@@ -256,7 +256,15 @@ class Generations:
         self._last[generation] = now
 
 
-async def send_whole(generations: Generations, format: Format) -> Response:
+async def answer(
+    engine: Engine, requests: Sequence[Request], format: Format, receive: Receive, metrics: Metrics
+) -> Response:
+    """Begin the answers to one HTTP request, and send them as it asks for: whole, or as server-sent events."""
+    generations = Generations(engine, requests, receive, metrics)
+    return await (_send_events if format.streams else _send_whole)(generations, format)
+
+
+async def _send_whole(generations: Generations, format: Format) -> Response:
     """Answers as one body."""
     answers: list[list[Token]] = [[] for _ in range(len(generations))]
     with closing(generations):
@@ -266,7 +274,7 @@ async def send_whole(generations: Generations, format: Format) -> Response:
     return Response(compact_json(format.body(answers, generations.usages)), media_type="application/json")
 
 
-async def send_events(generations: Generations, format: Format) -> Response:
+async def _send_events(generations: Generations, format: Format) -> Response:
     """Answers as server-sent events: what waits together is written together."""
     try:
         await generations.begun(PROMPTLY)

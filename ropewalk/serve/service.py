@@ -1,21 +1,24 @@
-"""What the routes share: settings, how far the server is in its life, the models that it serves and their tokenizer."""
+"""What the routes share: settings, the phase of the server, its figures, the models and their tokenizer."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
 from threading import Event
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.hf.use.long_text import GrowingText
-from ropewalk.serve.metrics import Metrics
+from ropewalk.serve.generation.request import EngineState
 from ropewalk.serve.refusals import Refusal, unavailable
 from ropewalk.serve.requests import Message, Prompt, names_a_file
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:  # with torch, which is loaded beside the server
     from ropewalk.serve.generation.engine import Engine
     from ropewalk.serve.generation.model import ServedExtension
 
+FIRST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)  # seconds
+BETWEEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+COUNTERS = ("prompt_tokens", "completion_tokens", "steps")  # of the engine; the others are gauges
 LONGEST_LINE = 500  # characters of an extension
 SHORT = 4_000  # characters that are read within a few milliseconds
 MOST_TOKENS = 1_000_000  # of one text
@@ -114,9 +120,13 @@ class ServerTokenizer:
     async def encode(
         self, prompt: Prompt, *, begins: bool = True, most: int | None = None, field: str = "prompt"
     ) -> tuple[int, ...]:
-        """The tokens of a prompt, which may be tokens already; a text gets the special tokens that begin one.
+        """The tokens of a prompt. A text that is far too long is refused before it is read.
 
-        A text that is far longer than `most` tokens can be is refused before it is read.
+        Args:
+            prompt: a text, or tokens already.
+            begins: whether a text gets the special tokens that begin one.
+            most: tokens that fit.
+            field: the parameter that the prompt came in, for errors.
         """
         most = min(MOST_TOKENS, MOST_TOKENS if most is None else most)
         if isinstance(prompt, str) and len(prompt) > SLACK * self._longest * most:
@@ -180,8 +190,39 @@ class ServerTokenizer:
 
 def _too_long(text: str, field: str, most: int) -> DoesNotFit:
     several = "send it in several requests of a session"
-    remedy = several if most == MOST_TOKENS else "shorten it, or take another extension"
+    remedy = several if most == MOST_TOKENS else "shorten it, or use another extension"
     return DoesNotFit(field, f"at most {most:,} tokens", f"{len(text):,} characters", remedy=remedy)
+
+
+class Metrics(Collector):
+    """The server's figures for Prometheus, and those of its engine once there is one.
+
+    Labels are routes and status codes, never anything that a client wrote.
+    """
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "ropewalk_requests", "Requests by route and status", ["route", "status"], registry=registry
+        )
+        self.in_flight = Gauge("ropewalk_requests_in_flight", "Requests not yet answered", registry=registry)
+        self.first_token = Histogram(
+            "ropewalk_time_to_first_token_seconds", "Until the first token", buckets=FIRST, registry=registry
+        )
+        self.between_tokens = Histogram(
+            "ropewalk_inter_token_seconds", "Between two tokens", buckets=BETWEEN, registry=registry
+        )
+
+    def watch(self, state: Callable[[], EngineState]) -> None:
+        """From now on with the engine's figures."""
+        self._state = state
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The engine's figures, read when they are asked for."""
+        for name, value in self._state()._asdict().items():
+            family = CounterMetricFamily if name in COUNTERS else GaugeMetricFamily
+            yield family(f"ropewalk_{name}", f"{name} of the engine".replace("_", " "), value=value)
 
 
 class Service:

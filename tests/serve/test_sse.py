@@ -8,9 +8,9 @@ import pytest
 
 from ropewalk.serve.generation.generation import Generation
 from ropewalk.serve.generation.request import Request, Sampling, Token
-from ropewalk.serve.metrics import Metrics
 from ropewalk.serve.refusals import ClientGone
 from ropewalk.serve.responses import Generations
+from ropewalk.serve.service import Metrics
 
 REQUEST = Request("bare", ((1,),), Sampling(2))
 TOKENS = (Token(1, text="a"), Token(2, text="b", finish_reason="stop"))

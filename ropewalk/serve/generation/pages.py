@@ -203,8 +203,8 @@ class Sessions:
         elif session.turn is not None or session.state is not request.after:
             raise SessionBusy(name)
         elif session.extension != request.extension:
-            sentence = f"session {name!r} is under {session.extension}, and cannot continue under {request.extension}"
-            raise Conflict.because("session", sentence, remedy="begin another session")
+            sentence = f"session {name!r} uses {session.extension}, and cannot continue under {request.extension}"
+            raise Conflict.because("session", sentence, remedy="start another session")
         session.turn = session.text.turn()
         session.turn.unread += request.prompts[0]
         self._known.move_to_end(name)

@@ -79,7 +79,7 @@ class Scheduler:
                 holding = [one for one in self.waiting if one is not first and one.held]
                 if holding and not self.running:
                     self.waiting.remove(holding[-1])
-                    yield holding[-1], QueueFull("no memory is left beside the sessions whose requests wait")
+                    yield holding[-1], QueueFull("no cache memory is left: sessions with waiting requests hold it all")
                 return
 
     def _choose_work(self) -> list[Work]:
