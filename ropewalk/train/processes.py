@@ -48,7 +48,7 @@ def alone_in(folder: Path) -> AbstractContextManager[None]:
     if not is_main():
         return nullcontext()
     sentence = f"another training writes to {folder}"
-    return keep_out_others(folder, sentence, remedy="wait until it ends, or name another folder")
+    return keep_out_others(folder, sentence, remedy="wait until it ends, or choose another folder")
 
 
 # Rows divided among processes (context parallelism): models that cannot be trained this way are refused early.
