@@ -154,7 +154,13 @@ def fitting(
 ) -> extensions.Extension:
     """The extension for the lengths and layers in the model's config, before its weights are loaded.
 
-    Without --to the target length is what is needed, and at least the trained one.
+    Args:
+        model: the model's place or name.
+        line: the extension.
+        to: the target length as it was typed; without one it is what is needed, and at least the trained length.
+        options: how the model is loaded.
+        field: the option that `to` comes from, for errors.
+        needed: tokens that the text will have.
     """
     from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.extend import require_beyond

@@ -14,8 +14,8 @@ from cli.eval_task import write_task
 from ropewalk.cli import completion, exit_status
 from ropewalk.cli.main import run
 from ropewalk.cli.models import known
+from ropewalk.cli.output import KEYS
 from ropewalk.cli.parser import EXAMPLES, app
-from ropewalk.cli.printed_json import KEYS
 from ropewalk.errors import UnknownName
 from ropewalk.extension.parsing import read_line
 from ropewalk.train.small_models import ModelShape, new_small_model

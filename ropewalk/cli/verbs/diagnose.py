@@ -9,8 +9,7 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.cli.models import known, require_plausible
-from ropewalk.cli.printed_json import AsJson, command
-from ropewalk.cli.reports import Open, Out, Pictures, open_page, print_result
+from ropewalk.cli.output import AsJson, Open, Out, Pictures, command, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.folders import require_writable
 from ropewalk.hf.load_options import LoadOptions

@@ -17,7 +17,7 @@ from ropewalk.cli.models import (
     require_plausible,
     target,
 )
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.folders import require_new
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ropewalk.cli import completion
 from ropewalk.cli.models import To, known, target
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.extension.notation import length
 from ropewalk.methods.docstrings import FACTORS, list_folder
 

@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 
 from ropewalk.cli.models import Extension, Model, fitting, load_model, require_plausible
-from ropewalk.cli.printed_json import AsJson, command, print_json
-from ropewalk.cli.reports import Open, Pictures, open_page
+from ropewalk.cli.output import AsJson, Open, Pictures, command, open_page, print_json
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable
