@@ -96,8 +96,8 @@ class Observed:
 class Authorized:
     """Lets through what has the key; browsers may send it as a password. `/health` is open.
 
-    Where there is no key, a page of another site could call the server by a name of its own that leads to this machine.
-    So the name must be one of this machine.
+    Without a key, a page of another site could reach the server under a host name of its own that leads to this
+    machine. So the host must be a name of this machine.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:

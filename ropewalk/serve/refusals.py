@@ -46,7 +46,7 @@ class ClientGone(Exception):
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """What a client reads of an error; of an unexpected one, nothing but that there was one."""
+    """The refusal that a client reads for an error; for an unexpected one it says only that there was one."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, ClientGone):

@@ -275,7 +275,7 @@ def accept(values: Mapping[str, Any], known: Iterable[str], owner: str = "the re
 
 
 def _read_fields(values: Mapping[str, Any], kind: type[RequestFields]) -> dict[str, Any]:
-    """Fields as the records have them: one stop text as a list, and the options of streaming by themselves."""
+    """Fields as the records take them: a single stop text becomes a list, and stream_options become fields."""
     names = [parameter.name for parameter in parameters(kind) if parameter.name != "include_usage"]
     fields = accept(values, [*names, "stream_options"])
     if isinstance(fields.get("stop"), str):

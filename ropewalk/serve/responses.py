@@ -209,7 +209,7 @@ class Generations:
         self._queue.put_nowait((next(iter(self._numbers)), ClientGone()))
         self.close()
 
-    async def begun(self, seconds: float) -> None:
+    async def wait_for_first(self, seconds: float) -> None:
         """Wait for the first token, but not longer than that. A refusal is raised while a status can say it."""
         with suppress(asyncio.TimeoutError):
             waiting = [await asyncio.wait_for(self._queue.get(), seconds)]
@@ -277,7 +277,7 @@ async def _send_whole(generations: Generations, format: Format) -> Response:
 async def _send_events(generations: Generations, format: Format) -> Response:
     """Answers as server-sent events: what waits together is written together."""
     try:
-        await generations.begun(PROMPTLY)
+        await generations.wait_for_first(PROMPTLY)
     except BaseException:
         generations.close()
         raise

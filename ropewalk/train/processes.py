@@ -25,7 +25,7 @@ from ropewalk.train.data.packs import Row
 
 
 def any_of_us(yes: bool) -> bool:
-    """Whether it is true in any process; all must call this together."""
+    """Whether `yes` is true in any process; all processes must call this together."""
     if not distributed.is_available() or not distributed.is_initialized():
         return yes
     answer = torch.tensor([float(yes)], device=PartialState().device)

@@ -121,7 +121,7 @@ class PagedText:
         return self.unread[: size - self.length % size]
 
     def make_room(self, count: int) -> Tensor:
-        """Take pages for so many more tokens; the page of every place with them."""
+        """Take pages for `count` more tokens; returns the page of every place."""
         end = self._places(self.length + count)
         if end > len(self._table):
             more = torch.full((end - len(self._table) + SPARE_PLACES,), NO_PAGE, dtype=torch.int32)
@@ -132,7 +132,7 @@ class PagedText:
         return self._table[:end]
 
     def advance(self, count: int) -> None:
-        """So many of the unread tokens were read. Release the pages that no later token can see."""
+        """Note that `count` unread tokens were read, and release the pages that no later token can see."""
         self.unread = self.unread[count:]
         self.length += count
         if self.last is not None:
@@ -143,7 +143,7 @@ class PagedText:
             self._kept_from = max(end, self._kept_from)
 
     def pages_needed(self, length: int) -> int:
-        """How many more pages it takes, at most, until the text has so many tokens. Lent pages make no room."""
+        """The most pages that it still takes until the text has `length` tokens. Lent pages free no room."""
         places = self._places(length) - self._places(self.length)
         if self.last is not None:
             unshared = self.held - len(self._lent.intersection(self._table.tolist()) if self._lent else ())
