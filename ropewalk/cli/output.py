@@ -59,7 +59,7 @@ COMPARED: Mapping[str, str] = {
     "own_schedule": "of the checkpoint; empty for plain RoPE",
     "lengths": "lengths that were measured, in tokens",
     "projects": "of the texts whose losses are compared",
-    "standard": "what the base model reads, to be compared with: `trained length` or, in pieces of it, `window`",
+    "standard": "what losses are compared with, of the base model: at its `trained length`, or under a `window` of it",
     "tasks": "tasks that were measured, with their parameters",
     "candidates": "the base model first: `line`, `extension`, `idle` (slots that no layer uses), `change` (of loss),"
     " `cache_bytes`, `slowdown`, `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
@@ -160,7 +160,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "why": "why plain transformers cannot load it; empty where it can",
     },
     "export": {
-        "kind": "`config`, `plugin`, `settings` ...: how the engine gets the extension",
+        "kind": "`native`, `lowered`, `plugin` or `frozen`: how the engine gets the extension",
         "folder": "where the model is; null where settings are all",
         "command": "what starts the engine; of a trainer, its settings",
         "notes": "sentences",
@@ -200,7 +200,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "tokens": "of the text",
         "piece": "tokens read at once",
         "documents": "that the text consists of",
-        "rounds": "how often the documents were read",
+        "rounds": "how often the documents were read; above 1 where the corpus is too short",
         "loss": "nats per token",
         "accuracy": "of the next token",
         "bits_per_byte": "of the text",

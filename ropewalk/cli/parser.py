@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ropewalk.cli.models import of_models
+from ropewalk.cli.models import with_load_options
 from ropewalk.cli.verbs.check import check
 from ropewalk.cli.verbs.compare import compare
 from ropewalk.cli.verbs.diagnose import diagnose
@@ -70,7 +70,7 @@ def command(
 
 def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb with the options of its kind."""
-    return verb if verb in OF_NO_MODEL else of_models(verb, places_weights=verb not in PLACED_OTHERWISE)
+    return verb if verb in OF_NO_MODEL else with_load_options(verb, places_weights=verb not in PLACED_OTHERWISE)
 
 
 def as_command(verb: Callable[..., None]) -> Callable[..., None]:

@@ -10,7 +10,7 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.models import known, require_plausible
+from ropewalk.cli.models import require_known, require_plausible
 from ropewalk.cli.output import AsJson, Open, Out, Pictures, command, open_page, print_result
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import BARE, duration
@@ -29,7 +29,7 @@ Model = Annotated[
 Lines = Annotated[
     list[str] | None,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="extensions, such as yarn rerope+log_n; by default five",
     ),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import known, require_plausible
+from ropewalk.cli.models import require_known, require_plausible
 from ropewalk.cli.output import AsJson, Open, Out, Pictures, command, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.folders import require_writable
@@ -18,7 +18,7 @@ from ropewalk.models import NAME
 Line = Annotated[
     str,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="an extension, such as rerope+log_n; by default the base model alone",
     ),

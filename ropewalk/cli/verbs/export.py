@@ -12,9 +12,9 @@ from ropewalk.cli.models import (
     Extension,
     Model,
     To,
-    fitting,
     folder_for,
     load_model,
+    parse_for_model,
     require_plausible,
     target,
 )
@@ -61,7 +61,7 @@ def export(
     if out:
         require_new(Path(out))
     line = require_plausible(model, extension)
-    fitted = fitting(model, line or extension, to, options)
+    fitted = parse_for_model(model, line or extension, to, options)
     from ropewalk.engines.export.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import Model, To, fitting, known, load_model, require_plausible, target
+from ropewalk.cli.models import Model, To, load_model, parse_for_model, require_known, require_plausible, target
 from ropewalk.cli.output import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
@@ -29,7 +29,7 @@ DEFAULT_NEW_TOKENS = 128  # default of --max-new-tokens
 Extension = Annotated[
     str,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="such as yarn or rerope+log_n; empty for the base model",
         show_default=False,
@@ -109,7 +109,7 @@ def generate(
         raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target_len)
     request = GenerateRequest(ids, texts, question, stream, sampling, read, target_len)
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
-    fitted = fitting(model, line, to, options, needed=needed) if line else None
+    fitted = parse_for_model(model, line, to, options, needed=needed) if line else None
     rule = _decoding(request, fitted)
     host = place_model(load_model(model, options), options, small_in_float32=False)
     with _tokens(request, host, tokenizer, fitted, rule) as (tokens, progress):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.models import To, known, load_model, require_plausible, target
+from ropewalk.cli.models import To, load_model, require_known, require_plausible, target
 from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.extension.notation import BARE, split_list
 from ropewalk.hf.load_options import LoadOptions
@@ -22,6 +22,7 @@ from ropewalk.hf.loading import load_tokenizer, place_model
 from ropewalk.models import DEFAULT, NAME, path_of
 
 if TYPE_CHECKING:
+    from ropewalk.serve.server import HttpServer
     from ropewalk.serve.service import ServedModels
 
 START = "rerope+log_n"  # of the model that comes with Ropewalk
@@ -42,7 +43,8 @@ Model = Annotated[
 Extension = Annotated[
     str,
     typer.Argument(
-        callback=known, help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none"
+        callback=require_known,
+        help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none",
     ),
 ]
 Host = Annotated[str, typer.Option(help="the address to bind; 0.0.0.0 is every network of this machine")]
@@ -115,31 +117,21 @@ def serve(
             raise InvalidValue("--allow-origin", "* or an origin such as https://example.org", origin)
     size = byte_size(cache_memory, "--cache-memory")
     wanted = Serving(model, options, start, lines, to, max_running, max_waiting, size)
-    _run(wanted, host, port, local, api_key, allow_origin or [], drain, verbose)
-
-
-def _run(
-    wanted: Serving,
-    host: str,
-    port: int,
-    local: bool,
-    key: str,
-    origins: list[str],
-    drain: float,
-    verbose: bool,
-) -> None:
-    import asyncio  # not for the other verbs, which are imported along
-
+    names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not api_key else ()
     try:
         from ropewalk.serve.server import HttpServer, bind
         from ropewalk.serve.service import ApiSettings
     except ModuleNotFoundError as missing:
         raise not_installed(missing) from missing
+    settings = ApiSettings(api_key=api_key or None, allow_origins=tuple(allow_origin or ()), hosts=names)
+    _run(HttpServer(settings, bind(host, port), partial(load, wanted), drain=drain, ready=_announce), verbose=verbose)
+
+
+def _run(server: HttpServer, *, verbose: bool) -> None:
+    import asyncio  # not for the other verbs, which are imported along
+
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.INFO if verbose else logging.CRITICAL)
-    names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not key else ()
-    settings = ApiSettings(api_key=key or None, allow_origins=tuple(origins), hosts=names)
-    server = HttpServer(settings, bind(host, port), partial(load, wanted), drain=drain, ready=_announce)
     asyncio.run(server.serve())
     if server.loads:  # its thread may be inside an import, which nothing can interrupt
         sys.stderr.write(MESSAGE if server.interrupted else "")

@@ -78,7 +78,7 @@ def test_want_of_memory_is_one_line(place, capsys, monkeypatch):
     def greedy(*_):
         torch.empty(2**60, dtype=torch.uint8)
 
-    monkeypatch.setattr(verb, "_stream", greedy)
+    monkeypatch.setattr(verb, "_read", greedy)
     assert stream(place, "streaming") == 2
     assert "out of memory for the model and its cache" in capsys.readouterr().err
 
