@@ -8,8 +8,8 @@ import typer
 from markdown_table import table_of
 
 from ropewalk.cli.exit_status import MEANINGS
+from ropewalk.cli.output import KEYS
 from ropewalk.cli.parser import EXAMPLES, app
-from ropewalk.cli.printed_json import KEYS
 
 INTRODUCTION = """# Command line
 

@@ -10,10 +10,10 @@ READER_GONE = 141  # as a shell counts a process that SIGPIPE ended
 
 MEANINGS = {
     DONE: "done",
-    NOT_THE_SAME: "`check`: the engine computes something else, refuses the checkpoint, or nobody knows."
-    " From any other verb a traceback: a bug",
+    NOT_THE_SAME: "`check`: the engine computes something else, refuses the checkpoint, or its result is not known."
+    " From any other verb, with a traceback: a bug",
     REFUSED: "refused: one line on the error stream says what is wrong, and what to do",
     STOPPED: "ended by Ctrl-C, `train` and `compare --ray` by SIGTERM too."
     " `train`, `compare` and `fit` continue when the same command is run again",
-    READER_GONE: "what read the output went away, as in `ropewalk show | head`",
+    READER_GONE: "the reader of the output went away, as in `ropewalk show | head`",
 }

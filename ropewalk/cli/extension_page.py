@@ -28,15 +28,6 @@ TIMES = 8  # default target, in trained lengths
 DISTANCE_STEP = 4  # the table of distances has its powers
 
 
-class ShownExtension(NamedTuple):
-    """An extension, the model that it is shown for, and the length of the text."""
-
-    line: str
-    extension: Extension
-    facts: Facts
-    length: int
-
-
 class RotatedPair(NamedTuple):
     """A pair of dimensions: its rotations within the trained length, and within the longer text."""
 
@@ -55,44 +46,50 @@ class ReachedKey(NamedTuple):
     effective: float  # NaN: out of reach
 
 
-def detail(console: Console, line: str, facts: Facts, target: int | None) -> None:
-    """Print an extension for a model with these facts."""
-    shown, assumed = _shown(line, facts, target)
-    for row in shown.extension.describe().splitlines():
-        console.print(escape(_folded(row, console.width)), soft_wrap=True)
-    if assumed != target:
-        console.print(f"\nFor {shown.length:,} tokens, {TIMES} times the trained length; --to changes that.")
-    _parameters(console, shown.extension)
-    _rotations(console, shown)
-    _distances(console, shown)
+class ShownExtension(NamedTuple):
+    """An extension as it is shown: for a model, and for the length of a text."""
 
+    line: str
+    extension: Extension
+    facts: Facts
+    length: int
+    is_assumed: bool  # whether nobody asked for this length
 
-def detail_json(line: str, facts: Facts, target: int | None) -> Json:
-    """The same, with every pair."""
-    shown, _ = _shown(line, facts, target)
-    return {
-        "line": line,
-        "extension": shown.extension.to_json(),
-        "trained_len": facts.trained_len,
-        "length": shown.length,
-        "description": shown.extension.describe(),
-        "methods": [_method(slot, spec) for slot, spec in _all_specs(shown.extension)],
-        "pairs": [pair._asdict() for pair in _pairs(shown)],
-        "distances": [key._asdict() for reach in _reaches(shown.extension) for key in _keys(shown, reach)],
-    }
+    @classmethod
+    def of(cls, line: str, facts: Facts, target: int | None) -> ShownExtension:
+        """The extension of a line; a target length is assumed where the line needs one and there is none."""
+        extension, assumed = _parsed(line, facts, target)
+        extension.check_against(facts)
+        length = assumed or int(min(facts.trained_len * _stretch(extension), 2**53))
+        return cls(line, extension, facts, length, assumed != target)
+
+    def print(self, console: Console) -> None:
+        """Print its formula, parameters, rotations and distances."""
+        for row in self.extension.describe().splitlines():
+            console.print(escape(_folded(row, console.width)), soft_wrap=True)
+        if self.is_assumed:
+            console.print(f"\nFor {self.length:,} tokens, {TIMES} times the trained length; --to changes that.")
+        _parameters(console, self.extension)
+        _rotations(console, self)
+        _distances(console, self)
+
+    def to_json(self) -> Json:
+        """The same, with every pair."""
+        return {
+            "line": self.line,
+            "extension": self.extension.to_json(),
+            "trained_len": self.facts.trained_len,
+            "length": self.length,
+            "description": self.extension.describe(),
+            "methods": [_method(slot, spec) for slot, spec in _all_specs(self.extension)],
+            "pairs": [pair._asdict() for pair in _pairs(self)],
+            "distances": [key._asdict() for reach in _reaches(self.extension) for key in _keys(self, reach)],
+        }
 
 
 def _method(slot: str, spec: Spec) -> Json:
     rows = [{**row._asdict(), "value": str(getattr(spec, row.name))} for row in parameter_rows(type(spec))]
     return {"slot": slot, "name": spec.name, **page_of(type(spec))._asdict(), "parameters": rows}
-
-
-def _shown(line: str, facts: Facts, target: int | None) -> tuple[ShownExtension, int | None]:
-    """What is shown, and the target length of its presets."""
-    extension, assumed = _parsed(line, facts, target)
-    extension.check_against(facts)
-    length = assumed or int(min(facts.trained_len * _stretch(extension), 2**53))
-    return ShownExtension(line, extension, facts, length), assumed
 
 
 def _folded(row: str, width: int) -> str:
@@ -136,7 +133,7 @@ def _parameters(console: Console, extension: Extension) -> None:
 
 def _pairs(shown: ShownExtension) -> list[RotatedPair]:
     """Every pair."""
-    (_, extension, facts, length), turn = shown, 2 * math.pi
+    extension, facts, length, turn = shown.extension, shown.facts, shown.length, 2 * math.pi
     after = extension.frequencies_or_rope.table(facts, length).inv_freq
     before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), length).inv_freq
     reached = _reached_by_pair(extension.reach_or_causal, length - 1, extension.turns(facts)) + 1

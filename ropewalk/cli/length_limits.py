@@ -1,4 +1,4 @@
-"""How long a text may grow before a model meets distances it was never trained on; it is reported once."""
+"""How long a text may grow before a model meets distances it was never trained on. Reported once, when it is passed."""
 
 from __future__ import annotations
 

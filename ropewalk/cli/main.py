@@ -6,28 +6,46 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from types import FrameType
 from typing import Any
 
 from ropewalk.cli.exit_status import READER_GONE, REFUSED, STOPPED
-from ropewalk.cli.streams import make_usable
 from ropewalk.errors import RopewalkError, is_out_of_memory, not_installed
 
 IMPORTS = "<frozen importlib._bootstrap>"  # the file of Python's import system
 MESSAGE = "ropewalk: stopped\n"
+NARROWEST = 20  # columns: in fewer, tables are cut, and in none nothing is printed
 
 
 def main() -> None:
     """The command."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process ignores it
         signal.signal(signal.SIGINT, interrupt)
-    make_usable()
+    _make_streams_usable()
     try:
         status = run()
     except KeyboardInterrupt:
         status = _stopped()
     sys.exit(status)
+
+
+def _make_streams_usable() -> None:
+    """Give closed streams somewhere to write, so that the work is done and no file gets their numbers; write out
+    characters that a stream cannot show; leave a width that nobody can read in to the terminal."""
+    for number in range(3):
+        with suppress(OSError):
+            os.fstat(number)
+            continue
+        os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    columns = os.environ.get("COLUMNS", "")
+    if not columns.isdecimal() or int(columns) < NARROWEST:
+        os.environ.pop("COLUMNS", None)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -71,7 +89,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return _refused("out of memory for the model and its cache; a reach that forgets needs less")
+        return _refused("out of memory for the model and its cache; an extension that forgets needs less")
     return _stopped() if status == STOPPED else int(status or 0)
 
 

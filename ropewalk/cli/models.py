@@ -39,7 +39,7 @@ Model = Annotated[
 ]
 
 
-def known(value: list[str] | str | None) -> list[str] | str | None:
+def require_known(value: list[str] | str | None) -> list[str] | str | None:
     """A line or lines of which every name exists: by the names of files, since to read a line takes torch."""
     if not value:  # the files need not be read
         return value
@@ -55,7 +55,7 @@ def known(value: list[str] | str | None) -> list[str] | str | None:
 Extension = Annotated[
     str,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="such as yarn or rerope:window=512+log_n",
         show_default=False,
@@ -86,7 +86,7 @@ OF_CONFIGS = {"trained_len": ("", TrainedLen), "revision": ("", Revision), "trus
 OF_WEIGHTS = {"dtype": (AUTO, Dtype), "device": ("", Device)}
 
 
-def of_models(verb: Callable[..., None], *, places_weights: bool = True) -> Callable[..., None]:
+def with_load_options(verb: Callable[..., None], *, places_weights: bool = True) -> Callable[..., None]:
     """A verb with the options of all verbs that load models, which it takes as one record, `options`.
 
     --dtype and --device are only for those that load weights and leave their place to the caller.
@@ -149,12 +149,18 @@ def require_plausible(model: str, extension: str = "") -> Line | None:
     return read_line(extension)
 
 
-def fitting(
+def parse_for_model(
     model: str, line: str | Line, to: str, options: LoadOptions, field: str = "--to", *, needed: int | None = None
 ) -> extensions.Extension:
     """The extension for the lengths and layers in the model's config, before its weights are loaded.
 
-    Without --to the target length is what is needed, and at least the trained one.
+    Args:
+        model: the model's place or name.
+        line: the extension.
+        to: the target length as it was typed; without one it is what is needed, and at least the trained length.
+        options: how the model is loaded.
+        field: the option that `to` comes from, for errors.
+        needed: tokens that the text will have.
     """
     from ropewalk.extension.parsing import read_line
     from ropewalk.hf.attach.extend import require_beyond

@@ -1,15 +1,17 @@
-"""The verbs with their examples, and the parser that reads them."""
+"""The verbs with their examples, the parser that reads them, and their errors, which name options as they are typed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import wraps
 from importlib import metadata
-from typing import Annotated
+from inspect import signature
+from typing import Annotated, Any
 
 import typer
 
-from ropewalk.cli.as_command import as_command
-from ropewalk.cli.models import of_models
+from ropewalk.cli.models import with_load_options
 from ropewalk.cli.verbs.check import check
 from ropewalk.cli.verbs.compare import compare
 from ropewalk.cli.verbs.diagnose import diagnose
@@ -20,10 +22,12 @@ from ropewalk.cli.verbs.fit import fit
 from ropewalk.cli.verbs.generate import generate
 from ropewalk.cli.verbs.inspect import inspect
 from ropewalk.cli.verbs.page import page
-from ropewalk.cli.verbs.serving.serve import serve
+from ropewalk.cli.verbs.serve import serve
 from ropewalk.cli.verbs.show import show
 from ropewalk.cli.verbs.stream import stream
 from ropewalk.cli.verbs.train import train
+from ropewalk.errors import RopewalkError, Unreadable
+from ropewalk.extension.notation import length
 
 MISUSE: type[Exception] = typer.BadParameter.__mro__[2]  # the base class of the parser's errors
 EXAMPLES: dict[Callable[..., None], str] = {
@@ -44,6 +48,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
 }
 OF_NO_MODEL = (show, page)
 PLACED_OTHERWISE = (check, train)  # check reads no weights; train has --set bf16=true, and the devices of accelerate
+ALIASES = {"target_len": "to", "folder": "out", "directory": "out"}  # fields of the library, and their options
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -65,7 +70,59 @@ def command(
 
 def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb with the options of its kind."""
-    return verb if verb in OF_NO_MODEL else of_models(verb, places_weights=verb not in PLACED_OTHERWISE)
+    return verb if verb in OF_NO_MODEL else with_load_options(verb, places_weights=verb not in PLACED_OTHERWISE)
+
+
+def as_command(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb with such errors."""
+    options = options_of(verb)
+
+    @wraps(verb)
+    def running(**kwargs: Any) -> None:
+        try:
+            verb(**kwargs)
+        except RopewalkError as refused:
+            refused.args = (as_typed(refused, options, kwargs),)
+            raise
+
+    return running
+
+
+def options_of(verb: Callable[..., None]) -> dict[str, str]:
+    """The options of a verb as they are typed, by the names of its parameters."""
+    options = {}
+    for name, parameter in signature(verb, eval_str=True).parameters.items():
+        for note in getattr(parameter.annotation, "__metadata__", ()):
+            if type(note).__name__ == "OptionInfo":
+                declared = (note.default, *(note.param_decls or ()))  # beside Annotated the first name is the default
+                named = [text for text in declared if isinstance(text, str) and text.startswith("--")]
+                options[name] = named[0].partition("/")[0] if named else f"--{name.replace('_', '-')}"
+    return options
+
+
+def as_typed(refused: RopewalkError, options: Mapping[str, str], values: Mapping[str, Any]) -> str:
+    """The message; a field that is an option is named like it, if the wrong value is the option's and no other's."""
+    message, field = str(refused), refused.field
+    name = field if field in options else ALIASES.get(field, "")
+    about_it = any(f"got {written}" in message for written in _written(values.get(name)))
+    about_what, colon, sentence = _parted(message, field)
+    if name in options and sentence.startswith(f"{field} ") and about_it:
+        return f"{about_what}{colon}{options[name]}{sentence.removeprefix(field)}"
+    return message
+
+
+def _parted(message: str, field: str) -> tuple[str, str, str]:
+    """The task or the file that a message begins with, if any, and its sentence."""
+    before, colon, after = message.partition(f": {field} must ")
+    return (before, ": ", f"{field} must {after}") if colon else ("", "", message)
+
+
+def _written(value: Any) -> Iterator[str]:
+    """How a message may write the value of an option."""
+    yield from (repr(value), repr(str(value)))
+    for part in str(value).split(","):
+        with suppress(Unreadable):
+            yield str(length(part))
 
 
 for verb, example in EXAMPLES.items():

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from ropewalk.errors import InvalidValue
-from ropewalk.serve.body import unless_gone
-from ropewalk.serve.requests import accept, names_a_file
+from ropewalk.serve.requests import accept, names_a_file, unless_gone
 from ropewalk.serve.routes import body_of, reply, text_of
 from ropewalk.serve.service import models_of
 

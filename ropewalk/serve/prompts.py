@@ -52,8 +52,8 @@ async def chat_requests(fields: ChatRequest, model: NamedModel, models: ServedMo
     """Requests to the engine, `n` for the conversation."""
     before, tokenizer, messages = _state_before(fields, models), models.tokenizer, fields.messages.items
     if before is not None and before.said is None:
-        sentence = "the session's last turn was no message, so no messages can follow"
-        raise Refusal(409, f"{sentence}; use /v1/completions, or another session", param="session", code="no_chat")
+        sentence = "the session's last turn came from /v1/completions, so messages cannot follow"
+        raise Refusal(409, f"{sentence}; use that again, or another session", param="session", code="no_chat")
     length = len(before.said.text) if before is not None else 0
     length += sum(len(message["content"]) for message in messages)
     said = None
@@ -120,11 +120,11 @@ def _state_before(fields: RequestFields, models: ServedModels) -> SessionState |
         return None
     state = models.engine.session_state(fields.session)
     if fields.new_session and state is not None:
-        sentence = f"session {fields.session!r} is there already; leave new_session out to continue it, or delete it"
+        sentence = f"session {fields.session!r} already exists; leave new_session out to continue it, or delete it"
         raise Refusal(409, sentence, param="new_session", code="session_exists")
     if state is None and not fields.new_session:
-        why = "it was evicted to make room, or ended with its server"
-        sentence = f"there is no session {fields.session!r}; {why}; begin it with new_session and all of its text"
+        why = "it may have been evicted to make room, or the server has restarted"
+        sentence = f"there is no session {fields.session!r}; {why}; start it with new_session and the whole text"
         raise Refusal(404, sentence, param="session", code="no_session")
     return state
 
@@ -135,13 +135,19 @@ def continue_chat(
     """The conversation with new messages, and the end of its text that the engine has not read yet.
 
     The template writes old and new messages anew; what the engine has read must be how that begins. Many templates
-    strip an answer of the white space around it.
+    strip the white space around an answer.
+
+    Args:
+        before: what the session keeps of its earlier turns.
+        answer: the last answer, which `before` does not have yet.
+        new: the messages that were sent now.
+        render: writes messages by the chat template.
     """
     messages = (*before.messages, {"role": "assistant", "content": answer}, *new)
     text = render(messages)
     for read in (before.text + answer, before.text + answer.strip()):
         if text.startswith(read):
             return Conversation(messages, text), text[len(read) :]
-    sentence = "the model's chat template writes the session's earlier messages in another way once new ones follow"
-    remedy = "begin a new session with the whole conversation, or leave session out"
+    sentence = "the model's chat template renders the session's earlier messages differently once new ones follow"
+    remedy = "start a new session with the whole conversation, or leave session out"
     raise Refusal(409, f"{sentence}; {remedy}", param="session", code="session_differs")

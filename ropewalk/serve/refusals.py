@@ -12,8 +12,8 @@ from ropewalk.serve.generation.request import QueueFull, SessionBusy, SessionGon
 
 NO_ANSWER = 499  # the status of a request whose client went away
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 500: "server_error"}
-GONE = "the session was evicted to make room, or ended; begin it again with new_session and all of its text"
-BUSY = "the session is answering another request, or has just answered one; send this one once that has ended"
+GONE = "the session was evicted to make room, or deleted; start it again with new_session and the whole text"
+BUSY = "the session is answering another request, or has just answered one; send this again once that has ended"
 
 
 class Refusal(Exception):
@@ -46,7 +46,7 @@ class ClientGone(Exception):
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """What a client reads of an error; of an unexpected one, nothing but that there was one."""
+    """The refusal that a client reads for an error; for an unexpected one it says only that there was one."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, ClientGone):

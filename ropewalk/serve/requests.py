@@ -1,16 +1,25 @@
-"""What `/v1/completions` and `/v1/chat/completions` may be asked: every field, with its rule and its meaning."""
+"""Requests as they are read: a bounded body, JSON without surprises, and every field with its rule and its meaning."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from ropewalk.errors import InvalidValue, UnknownName
+from starlette.requests import Request
+
+from ropewalk.errors import InvalidValue, UnknownName, Unreadable
+from ropewalk.files import read_json, require_text
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Checked, Rule, parameters
 from ropewalk.serve.generation.request import Sampling
+from ropewalk.serve.refusals import ClientGone, Refusal
 
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a character, which no text may have alone
+DROPPED = 4  # times the limit: what is read and dropped of a body that is too large, so that its client reads why
+KINDS = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 MOST_CHOICES, MOST_STOPS, MOST_CONTEXTS, MOST_LOGPROBS, MOST_PROMPTS, MOST_MESSAGES = 16, 16, 64, 20, 64, 10_000
 LONGEST_STOP = 1_000  # characters
 SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -48,7 +57,74 @@ _MAX_TOKENS = Annotated[int | None, AT_LEAST_ONE, "tokens of the answer at most"
 
 Prompt = str | tuple[int, ...]
 Message = dict[str, str]  # role, content and perhaps a name: what a chat template reads
-Kind = TypeVar("Kind", bound="RequestFields")
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Result = TypeVar("Result")
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> dict[str, Any]:
+    """The JSON object in a body of at most `limit` bytes, which must arrive within `seconds`."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        sentence = f"the content type must be application/json, got {kind[:100]!r}"
+        raise Refusal(415, f"{sentence}; send the header Content-Type: application/json", code="content_type")
+    try:
+        body = await asyncio.wait_for(_read(request.receive, limit), seconds)
+    except asyncio.TimeoutError:
+        sentence = f"the body did not arrive within {seconds:g} seconds, so the connection is closed"
+        raise Refusal(408, sentence, code="timeout", headers={"Connection": "close"}) from None
+    return parse_body(body)
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    body, size, more = bytearray(), 0, True
+    while more and size <= DROPPED * limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
+        body += chunk if size <= limit else b""
+    if size > limit:
+        sentence = f"the body must be at most {limit:,} bytes; send a shorter text"
+        raise Refusal(413, sentence, code="too_large", headers={"Connection": "close"})
+    return bytes(body)
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """The object that a JSON text holds; NaN, infinity, a key twice and halves of characters are refused."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise Unreadable.because("body", "the body must be text in UTF-8", remedy="encode it as UTF-8") from None
+    value = read_json(text, "body")
+    if SURROGATE.search(body):
+        try:
+            require_text(json.dumps(value, ensure_ascii=False), "body")
+        except RecursionError:
+            raise Unreadable.because("body", "the body is nested too deeply", remedy="send a flat object") from None
+    if not isinstance(value, dict):
+        sentence = f"the body must be a JSON object, got {KINDS.get(type(value), 'null')}"
+        raise InvalidValue.because("body", sentence, remedy='send {"model": ..., ...}')
+    return value
+
+
+async def unless_gone(wanted: Awaitable[Result], receive: Receive) -> Result:
+    """The result, unless the client closes the connection first: then the work is cancelled."""
+    work, gone = asyncio.ensure_future(wanted), asyncio.ensure_future(wait_until_gone(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientGone
+        return work.result()
+    finally:
+        gone.cancel()
+        work.cancel()
+
+
+async def wait_until_gone(receive: Receive) -> None:
+    """Wait until the client closes the connection. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Prompts(NamedTuple):
@@ -67,37 +143,37 @@ class Messages(NamedTuple):
 class RequestFields(Checked):
     """What completions and chats have in common."""
 
-    model: Annotated[str | None, "name@extension; the name alone is the extension of the start"] = None
-    stream: Annotated[bool, "whether the answer comes piece by piece"] = False
+    model: Annotated[str | None, "name@extension; the name alone means the server's default extension"] = None
+    stream: Annotated[bool, "whether the answer is streamed"] = False
     include_usage: bool = False
     n: Annotated[int, _CHOICES, "answers to every prompt"] = 1
     temperature: Annotated[float, _UP_TO_TWO, "0 takes the likeliest token"] = 1.0
     top_p: Annotated[float, A_SHARE, "share of probability to sample from"] = 1.0
     top_k: Annotated[int, NOT_NEGATIVE, "how many of the likeliest tokens to sample from; 0 takes all"] = 0
-    seed: Annotated[int | None, "of sampling; the answers to one prompt count on from it"] = None
+    seed: Annotated[int | None, "random seed; answer i of a prompt uses seed + i"] = None
     stop: Annotated[tuple[str, ...], _STOP, "texts that end the answer"] = ()
-    ignore_eos: Annotated[bool, "write on after the model's end token"] = False
+    ignore_eos: Annotated[bool, "continue past the model's end token"] = False
     session: Annotated[str | None, _SESSION, "continue this session; only what is new is sent"] = None
     new_session: Annotated[bool, "begin this session, which must not be there yet"] = False
-    contexts: Annotated[tuple[str, ...] | None, _NOT_EMPTY, "texts that are read apart, and answer together"] = None
+    contexts: Annotated[tuple[str, ...] | None, _NOT_EMPTY, "texts that are read separately and answer together"] = None
     decoding: Annotated[str | None, "how contexts answer together, such as nbce:beta=0.25 or mean_pooling"] = None
 
     def check(self) -> None:
         """Rules between fields."""
         if self.include_usage and not self.stream:
-            sentence = "stream_options are for streamed answers, which stream asks for"
-            raise InvalidValue.because("stream_options", sentence, remedy="set stream to true, or leave them out")
+            remedy = "set stream to true, or leave stream_options out"
+            raise InvalidValue.because("stream_options", "stream_options needs stream", remedy=remedy)
         if self.new_session and self.session is None:
             raise InvalidValue.because("new_session", "new_session begins a session", remedy="name it by session")
         if self.session is not None and self.n > 1:
-            raise InvalidValue("n", "1 under a session, which continues with one answer", self.n)
+            raise InvalidValue("n", "1 with a session, which continues from a single answer", self.n)
         if self.decoding is not None and self.contexts is None:
-            sentence = "decoding says how several contexts answer together, and there are none"
+            sentence = "decoding combines several contexts, and none were sent"
             raise InvalidValue.because("decoding", sentence, remedy="send contexts, or leave decoding out")
         if self.contexts == ():
             raise InvalidValue("contexts", "a list of at least one text", "none")
         if self.contexts is not None and self.session is not None:
-            sentence = "a session reads one text, and contexts are several"
+            sentence = "a session continues one text, and contexts are several texts"
             raise InvalidValue.because("contexts", sentence, remedy="leave out session or contexts")
 
     def sampling(self, choice: int, max_tokens: int, alternatives: int | None) -> Sampling:
@@ -128,7 +204,7 @@ class CompletionRequest(RequestFields):
         super().check()
         several = len(self.prompt.items) > 1
         if several and self.session is not None:
-            raise InvalidValue("prompt", "one text under a session", f"{len(self.prompt.items)} texts")
+            raise InvalidValue("prompt", "a single text with a session", f"{len(self.prompt.items)} texts")
         if self.max_tokens == 0 and not self.echo:
             raise InvalidValue("max_tokens", "at least 1 without echo", 0)
         if self.contexts is not None and (several or not isinstance(self.prompt.items[0], str)):
@@ -199,7 +275,7 @@ def accept(values: Mapping[str, Any], known: Iterable[str], owner: str = "the re
 
 
 def _read_fields(values: Mapping[str, Any], kind: type[RequestFields]) -> dict[str, Any]:
-    """Fields as the records have them: one stop text as a list, and the options of streaming by themselves."""
+    """Fields as the records take them: a single stop text becomes a list, and stream_options become fields."""
     names = [parameter.name for parameter in parameters(kind) if parameter.name != "include_usage"]
     fields = accept(values, [*names, "stream_options"])
     if isinstance(fields.get("stop"), str):

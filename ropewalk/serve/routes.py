@@ -10,19 +10,24 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import generate_latest
 
 from ropewalk.errors import InvalidValue
-from ropewalk.serve.body import read_body, unless_gone
-from ropewalk.serve.generation.request import Request as EngineRequest
 from ropewalk.serve.prompts import chat_requests, completion_requests
 from ropewalk.serve.refusals import Refusal
-from ropewalk.serve.requests import SESSION, accept, read_chat, read_completion, read_messages
-from ropewalk.serve.responses import ChatFormat, CompletionFormat, Format, compact_json
+from ropewalk.serve.requests import (
+    SESSION,
+    accept,
+    read_body,
+    read_chat,
+    read_completion,
+    read_messages,
+    unless_gone,
+)
+from ropewalk.serve.responses import ChatFormat, CompletionFormat, answer, compact_json
 from ropewalk.serve.service import NamedModel, ServedModels, models_of, service_of
-from ropewalk.serve.sse import Generations, send_events, send_whole
 
 router = APIRouter()
 MOST_STRINGS = 131_072  # tokens whose texts are written one by one
 BEGAN = int(time.time())
-NO_SESSION = "there is no such session; a request with new_session begins it"
+NO_SESSION = "there is no such session; a request with new_session starts it"
 
 
 @router.post("/v1/completions")
@@ -33,7 +38,8 @@ async def completions(request: Request) -> Response:
     model, tokenizer = models.find(fields.model), models.tokenizer
     requests = await unless_gone(completion_requests(fields, model, models), request.receive)
     echoes = [one if isinstance(one, str) else tokenizer.decode(one) for one in fields.prompt.items if fields.echo]
-    return await _answer(request, requests, CompletionFormat(model.id, fields, tokenizer.decode, echoes), fields.stream)
+    format = CompletionFormat(model.id, fields, tokenizer.decode, echoes)
+    return await answer(models.engine, requests, format, request.receive, service_of(request).metrics)
 
 
 @router.post("/v1/chat/completions")
@@ -43,13 +49,8 @@ async def chat(request: Request) -> Response:
     fields = read_chat(await body_of(request))
     model = models.find(fields.model)
     requests = await unless_gone(chat_requests(fields, model, models), request.receive)
-    return await _answer(request, requests, ChatFormat(model.id, fields, models.tokenizer.decode), fields.stream)
-
-
-async def _answer(request: Request, requests: list[EngineRequest], format: Format, stream: bool) -> Response:
-    engine, metrics = models_of(request).engine, service_of(request).metrics
-    generations = Generations(engine, requests, request.receive, metrics)
-    return await (send_events if stream else send_whole)(generations, format)
+    format = ChatFormat(model.id, fields, models.tokenizer.decode)
+    return await answer(models.engine, requests, format, request.receive, service_of(request).metrics)
 
 
 @router.get("/v1/models")
@@ -143,9 +144,8 @@ async def health(request: Request) -> Response:
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Figures for Prometheus."""
-    return Response(
-        generate_latest(service_of(request).metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
-    )
+    figures = generate_latest(service_of(request).metrics.registry)
+    return Response(figures, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def body_of(request: Request) -> Awaitable[dict[str, Any]]:

@@ -111,7 +111,13 @@ def projects_in_turn(by_project: Iterable[tuple[str, Item]]) -> Iterator[tuple[s
 
 
 def documents(source: str, split: Split | None = None, *, most: int | None = None) -> Iterator[Document]:
-    """The documents of a source that are in a split, without duplicates, up to `most` characters or a little more."""
+    """The documents of a source, without duplicates.
+
+    Args:
+        source: such as python, folder:PATH or A+B, as listed above.
+        split: the part of it; by default all.
+        most: characters, or a little more; by default no limit.
+    """
     only = None if source.startswith(WHOLE) else split
     copied = near_copies(source) if only == "held out" else frozenset[bytes]()
     characters, left_out = 0, Counter[str]()

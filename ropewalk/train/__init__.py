@@ -1,1 +1,1 @@
-"""The lab: training data, training and recipes."""
+"""Training: its data, the trainer, and recipes."""

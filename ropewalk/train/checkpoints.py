@@ -39,7 +39,7 @@ def require_no_fewer(steps: int, out: Path) -> None:
     done = steps_done(out)
     if steps < done:
         raise InvalidValue(
-            "steps", f"at least {done}, those that are done in {out}", steps, remedy="name another folder"
+            "steps", f"at least {done}, the steps already done in {out}", steps, remedy="choose another folder"
         )
 
 

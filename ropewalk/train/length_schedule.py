@@ -23,7 +23,7 @@ from transformers import TrainerCallback
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.rotation import rotary_modules
-from ropewalk.train.data.packs import Row, collate_items
+from ropewalk.train.data.packs import Row, collate_items, require_rows
 from ropewalk.train.train import TrainingPlan
 
 SHARES_ATOL = 1e-6  # of shares to 1
@@ -50,7 +50,8 @@ class LengthSchedule(Dataset[Row]):
         self.ends = stage_ends(shares, plan.steps)
         per_step = plan.rows * plan.accumulate * (processes or int(os.environ.get("WORLD_SIZE", "1")))
         self._ends = [end * per_step for end in self.ends]
-        _require_enough(stages, self._counts())
+        for nth, (stage, count) in enumerate(zip(stages, self._counts(), strict=True)):
+            require_rows(f"stage {nth}", stage.rows, count)
         self.callbacks = (StageSwitch(plan, self.ends, lengths, [stage.base for stage in stages]),)
         self.record = {
             "course": [list(stage_record) for stage_record in zip(self._ends, lengths, self._bases(), strict=True)]
@@ -149,13 +150,3 @@ def stage_ends(shares: Sequence[float], steps: int) -> list[int]:
     if any(end <= begin for begin, end in zip([0, *ends], ends, strict=False)):
         raise DoesNotFit.because("shares", f"each share must be at least one step of {steps}, got {list(shares)}")
     return ends
-
-
-def _require_enough(stages: Sequence[LengthStage], counts: Sequence[int]) -> None:
-    for nth, (stage, count) in enumerate(zip(stages, counts, strict=True)):
-        rows: Any = stage.rows
-        if len(rows) < count:
-            remedy = "make its rows with a larger count"
-            raise DoesNotFit.because(
-                f"stage {nth}", f"stage {nth} must have at least {count} rows, got {len(rows)}", remedy=remedy
-            )

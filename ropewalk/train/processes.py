@@ -25,7 +25,7 @@ from ropewalk.train.data.packs import Row
 
 
 def any_of_us(yes: bool) -> bool:
-    """Whether it is true in any process; all must call this together."""
+    """Whether `yes` is true in any process; all processes must call this together."""
     if not distributed.is_available() or not distributed.is_initialized():
         return yes
     answer = torch.tensor([float(yes)], device=PartialState().device)
@@ -48,7 +48,7 @@ def alone_in(folder: Path) -> AbstractContextManager[None]:
     if not is_main():
         return nullcontext()
     sentence = f"another training writes to {folder}"
-    return keep_out_others(folder, sentence, remedy="wait until it ends, or name another folder")
+    return keep_out_others(folder, sentence, remedy="wait until it ends, or choose another folder")
 
 
 # Rows divided among processes (context parallelism): models that cannot be trained this way are refused early.

@@ -53,7 +53,14 @@ class ModelShape(Checked):
 
 
 def new_small_model(shape: ModelShape, *, end: int = 0, seed: int = 0, numbers: int | None = None) -> PreTrainedModel:
-    """A model of a shape, the same for the same seed; `numbers` is the size of a learned position table."""
+    """A model of a shape, the same for the same seed.
+
+    Args:
+        shape: its size and its position encoding.
+        end: the token id that begins and ends a text.
+        seed: of the weights.
+        numbers: size of a learned position table; by default the trained length.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if shape.places != "rotary":

@@ -28,7 +28,7 @@ from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Checked
 from ropewalk.train.checkpoints import (
     changed_settings,
-    last_checkpoint as last_checkpoint,
+    last_checkpoint,
     reporting_full_disk,
     require_no_fewer,
     require_readable,
@@ -139,8 +139,14 @@ def train(
 ) -> Trainer:
     """Train to the end of the plan, or resume towards it; SIGTERM saves after the current step and stops.
 
-    `more` goes to TrainingArguments, so that everything Trainer can do is available. Under an extension with positions
-    for training, rows are numbered by them. A data set may have `callbacks`, and a `record` that describes it.
+    Args:
+        model: is trained in place. Under an extension with positions for training, rows are numbered by them.
+        rows: a data set of rows. It may have `callbacks` for Trainer, and a `record` that describes it: a run that was
+            begun with another one is refused.
+        plan: how long, how fast and in what precision.
+        folder: of checkpoints and of plan.json.
+        callbacks: of Trainer.
+        more: passed on to TrainingArguments, so that everything Trainer can do is available.
     """
     out = Path(folder)
     training_arguments = arguments(plan, out, **more)  # connects the processes
@@ -232,7 +238,7 @@ def _require_same_plan(plan: TrainingPlan, out: Path, record: Mapping[str, Any])
     others = changed_settings(stored, now)
     if others:
         sentence = f"the run began with other values of {', '.join(others)} ({stored})"
-        raise Conflict.because("plan", sentence, remedy="name another folder")
+        raise Conflict.because("plan", sentence, remedy="choose another folder")
     wait_for_all()  # no process reads while one writes
     if is_main():
         write_whole(stored, json.dumps(now, indent=2) + "\n")

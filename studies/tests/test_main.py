@@ -10,9 +10,9 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import Conflict
+from ropewalk.train.checkpoints import last_checkpoint
 from ropewalk.train.recipes.recipe import run
 from ropewalk.train.small_models import ModelShape, new_small_model
-from ropewalk.train.train import last_checkpoint
 
 from studies import __main__ as module
 from train.signals import heard, sending, trainings

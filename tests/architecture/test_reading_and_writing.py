@@ -18,7 +18,7 @@ MAY = {
         "ropewalk.folders",
         "ropewalk.train.data.puzzles",
         "ropewalk.hf.checkpoint.own_files",
-        "ropewalk.cli.streams",
+        "ropewalk.cli.main",
     },
     **{name: set[str]() for name in ("copyfile", "copy2", "copytree", "hardlink_to", "symlink_to")},
     "copyfileobj": {"ropewalk.hf.checkpoint.own_files"},

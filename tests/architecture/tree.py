@@ -81,17 +81,28 @@ def code_lines(function: ast.FunctionDef) -> int:
     return (function.end_lineno or 0) - function.lineno + 1 - docstring
 
 
+class Walk:
+    """The files of the package in which a Python function runs while it is open, in the threads that have it.
+
+    A thread has it from `sys.setprofile`, or from `threading.setprofile` where it is started later.
+    """
+
+    def __init__(self) -> None:
+        self.open, self.files = False, set[str]()
+
+    def __call__(self, frame, event, argument) -> None:
+        name = frame.f_code.co_filename
+        if self.open and event == "call" and frame.f_code.co_name != "<module>" and name.startswith(f"{PACKAGE}/"):
+            self.files.add(name.removeprefix(f"{PACKAGE}/"))
+
+
 def visited(call: Callable[[], object]) -> set[str]:
     """The files of the package in which a Python function runs during a call."""
-    files: set[str] = set()
-
-    def profile(frame, event, argument):
-        if event == "call" and frame.f_code.co_name != "<module>":
-            files.add(frame.f_code.co_filename)
-
-    sys.setprofile(profile)
+    walk = Walk()
+    sys.setprofile(walk)
+    walk.open = True
     try:
         call()
     finally:
         sys.setprofile(None)
-    return {name.removeprefix(f"{PACKAGE}/") for name in files if name.startswith(f"{PACKAGE}/")}
+    return walk.files

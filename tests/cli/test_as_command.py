@@ -2,8 +2,8 @@
 
 import pytest
 
-from ropewalk.cli.as_command import as_typed, options_of
 from ropewalk.cli.main import run
+from ropewalk.cli.parser import as_typed, options_of
 from ropewalk.cli.verbs.compare import compare
 from ropewalk.cli.verbs.fit import fit
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName

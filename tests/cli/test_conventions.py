@@ -14,9 +14,9 @@ from measured_folder import small_folder
 
 from ropewalk.cli import completion, exit_status
 from ropewalk.cli.main import run
-from ropewalk.cli.models import known
+from ropewalk.cli.models import require_known
+from ropewalk.cli.output import KEYS
 from ropewalk.cli.parser import EXAMPLES, app
-from ropewalk.cli.printed_json import KEYS
 from ropewalk.errors import UnknownName
 from ropewalk.extension.parsing import read_line
 
@@ -214,7 +214,7 @@ def test_what_is_said_at_once(line, status, said):
 def test_a_name_is_refused_in_the_words_of_those_that_read_lines(line):
     """The command line knows names from files, and the others from what the files define."""
     with pytest.raises(UnknownName) as at_once:
-        known(line)
+        require_known(line)
     with pytest.raises(UnknownName) as read:
         read_line(line)
     assert str(at_once.value) == str(read.value)

@@ -97,7 +97,10 @@ def test_what_is_wrong_is_one_sentence(verb, asked, capsys, options, said):
         ("compare default yarn --ray local --device cpu", "give --ray or --device, not both"),
         ("compare default yarn --ray local --device auto", "give --ray or --device, not both"),
         ("fit default --workers 2 --device auto", "each of several workers would take all devices; name one device"),
-        ("serve default --device auto", "serve keeps keys and values on one device, and auto is several"),
+        (
+            "serve default --device auto",
+            "serve keeps keys and values on one device, and auto spreads them over several",
+        ),
         ("check default --dtype bfloat16", "No such option: --dtype"),
         ("train pretrain --device cpu", "No such option: --device"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.cli.reports import open_page
+from ropewalk.cli.output import open_page
 
 
 @pytest.fixture

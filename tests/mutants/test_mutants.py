@@ -189,7 +189,7 @@ def test_a_recipe_costs_one_file_and_one_line(copy, run_tests):
     blocks = contributed_blocks("A recipe of your own")
     new, listing = blocks
     (copy / new).write_text(blocks[new])
-    edit(copy / listing, "HOMES = {\n", f"HOMES = {{\n{blocks[listing]}")
+    edit(copy / listing, "RECIPES = (\n", f"RECIPES = (\n{blocks[listing]}")
     listed = "cli/verbs/test_train.py::test_everything_is_listed_with_what_it_must_be"
     status, said = run_tests(copy, f"architecture {listed}")
     assert status == 0, said

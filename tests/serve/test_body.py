@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ropewalk.errors import RopewalkError
-from ropewalk.serve.body import parse_body
+from ropewalk.serve.requests import parse_body
 
 WRONG: list[tuple[bytes, str]] = [
     (b"", "must be JSON"),

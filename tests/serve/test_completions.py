@@ -187,7 +187,7 @@ def test_if_one_of_several_is_refused_none_is_answered(server, client):
 
 
 def test_more_answers_than_ever_fit_are_refused_for_good(server, client):
-    with pytest.raises(openai.BadRequestError, match="n must be at most 100 answers in all") as refused:
+    with pytest.raises(openai.BadRequestError, match="n must be at most 100 answers in total") as refused:
         client.completions.create(model="default", prompt=["x"] * 10, n=11)
     assert refused.value.param == "n"
 

@@ -47,11 +47,11 @@ SHARED = [
     ("contexts", [], "a list of at least one text"),
     ("contexts", [""], "texts that are not empty"),
     ("contexts", ["x"] * 65, "a list of at most 64 texts"),
-    ("decoding", "nbce", "there are none; send contexts"),
+    ("decoding", "nbce", "none were sent; send contexts"),
     ("stream_options", 5, "an object such as"),
     ("stream_options", {"include_usage": "yes"}, "true or false"),
     ("stream_options", {"usage": True}, "stream_options has no parameter 'usage'. It has: include_usage"),
-    ("stream_options", {"include_usage": True}, "which stream asks for"),
+    ("stream_options", {"include_usage": True}, "stream_options needs stream"),
     ("temprature", 1, "the request has no parameter 'temprature'; did you mean 'temperature'"),
     ("x" * 1000, 1, "has no parameter"),
 ]

@@ -84,7 +84,7 @@ def test_what_does_not_finish_in_time_is_cut_off_and_says_so():
         next(iter(stream))
         begun = time.monotonic()
         server.stop()
-        with pytest.raises(openai.APIError, match="the server shuts down"):
+        with pytest.raises(openai.APIError, match="the server is shutting down"):
             list(stream)
         server.thread.join(10)
         assert 0.2 < time.monotonic() - begun < 8

@@ -44,7 +44,7 @@ def test_what_was_forgotten_is_said(client, server):
 
 def test_a_session_that_is_not_there_is_not_begun_in_silence(client, server):
     """As after a restart: an answer without the turns before would look like any other."""
-    with pytest.raises(openai.NotFoundError, match=r"no session 'unknown'.* begin it with new_session") as refused:
+    with pytest.raises(openai.NotFoundError, match=r"no session 'unknown'.* start it with new_session") as refused:
         ask(client, "unknown", new=False)
     assert (refused.value.code, refused.value.param) == ("no_session", "session")
     assert server.engine.sessions == {}
@@ -52,9 +52,7 @@ def test_a_session_that_is_not_there_is_not_begun_in_silence(client, server):
 
 def test_a_session_is_begun_once(client):
     ask(client, "twice")
-    with pytest.raises(
-        openai.ConflictError, match="session 'twice' is there already; leave new_session out"
-    ) as refused:
+    with pytest.raises(openai.ConflictError, match="session 'twice' already exists; leave new_session out") as refused:
         ask(client, "twice")
     assert refused.value.code == "session_exists"
     client.delete("/sessions/twice", cast_to=object)
@@ -107,7 +105,7 @@ def test_names_of_sessions_are_plain(client, name):
 def test_a_session_has_one_answer_to_one_text(client):
     with pytest.raises(openai.BadRequestError, match="n must be 1"):
         ask(client, "s", n=2)
-    with pytest.raises(openai.BadRequestError, match="one text under a session"):
+    with pytest.raises(openai.BadRequestError, match="a single text with a session"):
         client.completions.create(model="default", prompt=["a", "b"], extra_body={"session": "s"})
     with pytest.raises(openai.BadRequestError, match="leave out session or contexts"):
         client.completions.create(model="default", prompt="a", extra_body={"session": "s", "contexts": ["c"]})

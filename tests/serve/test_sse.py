@@ -8,9 +8,9 @@ import pytest
 
 from ropewalk.serve.generation.generation import Generation
 from ropewalk.serve.generation.request import Request, Sampling, Token
-from ropewalk.serve.metrics import Metrics
 from ropewalk.serve.refusals import ClientGone
-from ropewalk.serve.sse import Generations
+from ropewalk.serve.responses import Generations
+from ropewalk.serve.service import Metrics
 
 REQUEST = Request("bare", ((1,),), Sampling(2))
 TOKENS = (Token(1, text="a"), Token(2, text="b", finish_reason="stop"))
@@ -64,7 +64,7 @@ def test_each_token_says_whose_it_is():
     async def read():
         engine, _ = engine_of(TOKENS)
         with closing(Generations(engine, [REQUEST] * 3, stays, Metrics())) as generations:
-            await generations.begun(1.0)
+            await generations.wait_for_first(1.0)
             return [(n, new[0].id) async for batch in generations.batches() for n, new in batch]
 
     assert asyncio.run(read()) == [(n, id) for n in range(3) for id in (1, 2)]

@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.serve import tokenizer as module
-from ropewalk.serve.tokenizer import ServerTokenizer
+from ropewalk.serve import service as module
+from ropewalk.serve.service import ServerTokenizer
 
 from serve.conftest import call, running, sent, until
 from serve.fake_engine import FakeEngine, tokenizer

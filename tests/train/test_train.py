@@ -13,9 +13,10 @@ from transformers import TrainerCallback
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.hf import extend
+from ropewalk.train.checkpoints import last_checkpoint
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.small_models import ModelShape, new_small_model
-from ropewalk.train.train import TrainingPlan, last_checkpoint, train
+from ropewalk.train.train import TrainingPlan, train
 
 from train.texts import tokenizer, tokens
 
@@ -135,7 +136,9 @@ def test_another_plan_in_the_same_folder(tmp_path):
     with pytest.raises(Conflict, match=r"the run began with other values of learning_rate \("):
         run(tmp_path, TrainingPlan(steps=4, learning_rate=1e-4, **QUIET))
     assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6  # longer is the same run
-    with pytest.raises(InvalidValue, match=r"steps must be at least 6, those that are done in .*, got 5; name another"):
+    with pytest.raises(
+        InvalidValue, match=r"steps must be at least 6, the steps already done in .*, got 5; choose another"
+    ):
         run(tmp_path, TrainingPlan(steps=5, **QUIET))
     assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6
 

@@ -9,7 +9,7 @@ import typer
 from ropewalk.cli import completion
 from ropewalk.cli.exit_status import NOT_THE_SAME
 from ropewalk.cli.models import To, target
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import silence_transformers
 from ropewalk.models import path_of

@@ -10,9 +10,8 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.models import known, require_plausible
-from ropewalk.cli.printed_json import AsJson, command
-from ropewalk.cli.reports import Open, Out, Pictures, open_page, print_result
+from ropewalk.cli.models import require_known, require_plausible
+from ropewalk.cli.output import AsJson, Open, Out, Pictures, command, open_page, print_result
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import BARE, duration
 from ropewalk.folders import require_writable
@@ -30,7 +29,7 @@ Model = Annotated[
 Lines = Annotated[
     list[str] | None,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="extensions, such as yarn rerope+log_n; by default five",
     ),
@@ -57,7 +56,7 @@ Samples = Annotated[
 ]
 All = Annotated[
     bool,
-    typer.Option("--all", help="every preset that applies, besides the extensions: a leaderboard at one length"),
+    typer.Option("--all", help="every preset that applies, besides the extensions given: a leaderboard at one length"),
 ]
 To = Annotated[
     str,

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import known, require_plausible
-from ropewalk.cli.printed_json import AsJson, command
-from ropewalk.cli.reports import Open, Out, Pictures, open_page, print_result
+from ropewalk.cli.models import require_known, require_plausible
+from ropewalk.cli.output import AsJson, Open, Out, Pictures, command, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.folders import require_writable
 from ropewalk.hf.load_options import LoadOptions
@@ -19,7 +18,7 @@ from ropewalk.models import NAME
 Line = Annotated[
     str,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="an extension, such as rerope+log_n; by default the base model alone",
     ),

@@ -17,7 +17,7 @@ from ropewalk.cli.models import (
     require_plausible,
     target,
 )
-from ropewalk.cli.printed_json import AsJson, command, only_json, print_json
+from ropewalk.cli.output import AsJson, command, only_json, print_json
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable, write_whole

@@ -12,13 +12,13 @@ from ropewalk.cli.models import (
     Extension,
     Model,
     To,
-    fitting,
     folder_for,
     load_model,
+    parse_for_model,
     require_plausible,
     target,
 )
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.errors import UnknownName
 from ropewalk.folders import require_new
 from ropewalk.hf.load_options import LoadOptions
@@ -61,7 +61,7 @@ def export(
     if out:
         require_new(Path(out))
     line = require_plausible(model, extension)
-    fitted = fitting(model, line or extension, to, options)
+    fitted = parse_for_model(model, line or extension, to, options)
     from ropewalk.engines.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files

@@ -11,13 +11,13 @@ from ropewalk.cli.models import (
     Model,
     Out,
     To,
-    fitting,
     folder_for,
     load_model,
+    parse_for_model,
     require_plausible,
     target,
 )
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.folders import require_new
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
@@ -36,7 +36,7 @@ def extend(
     target_len, out = target(to), out or folder_for(model, extension, to)
     require_new(Path(out))
     line = require_plausible(model, extension)
-    fitted = fitting(model, line or extension, to, options)
+    fitted = parse_for_model(model, line or extension, to, options)
     from ropewalk.hf import save
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files

@@ -9,8 +9,7 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.cli.models import require_plausible
-from ropewalk.cli.printed_json import AsJson, command
-from ropewalk.cli.reports import Open, Pictures, open_page, print_result
+from ropewalk.cli.output import AsJson, Open, Pictures, command, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.extension.notation import duration
 from ropewalk.folders import require_new, require_writable

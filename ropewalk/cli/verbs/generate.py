@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import Model, To, fitting, known, load_model, require_plausible, target
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.models import Model, To, load_model, parse_for_model, require_known, require_plausible, target
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
 from ropewalk.hf.load_options import LoadOptions
@@ -29,7 +29,7 @@ DEFAULT_NEW_TOKENS = 128  # default of --max-new-tokens
 Extension = Annotated[
     str,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="such as yarn or rerope+log_n; empty for the base model",
         show_default=False,
@@ -59,13 +59,8 @@ class GenerateRequest(NamedTuple):
     question: str
     endless: bool
     sampling: dict[str, Any]
-
-
-class TextBudget(NamedTuple):
-    """How long the text becomes, as far as known."""
-
-    read: int  # tokens before the first generated one
-    to: int | None  # --to
+    read: int  # tokens before the first generated one; of the longest context, where there are several
+    target_len: int | None
 
 
 def generate(
@@ -103,20 +98,21 @@ def generate(
     sampling = _sampling(max_new_tokens, stream, temperature, top_p, seed)
     texts = _texts(Path(contexts)) if contexts else []
     text = _text(Path(prompt_file)) if prompt_file else prompt
-    if target(to) and not extension:
+    target_len = target(to)
+    if target_len and not extension:
         raise InvalidValue.because("EXTENSION", "--to needs an extension", remedy="pass yarn, or leave --to out")
     line = require_plausible(model, extension)
     tokenizer = load_tokenizer(model, options)
     ids = None if contexts else _prompt_ids(tokenizer, text, chat=chat)
-    request = GenerateRequest(ids, texts, question, stream, sampling)
-    read = _length(tokenizer, request)
-    if to and read > (target(to) or 0):
-        raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target(to))
+    read = _longest(tokenizer, texts, question) if ids is None else len(ids)
+    if target_len and read > target_len:
+        raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target_len)
+    request = GenerateRequest(ids, texts, question, stream, sampling, read, target_len)
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
-    fitted = fitting(model, line, to, options, needed=needed) if line else None
+    fitted = parse_for_model(model, line, to, options, needed=needed) if line else None
     rule = _decoding(request, fitted)
     host = place_model(load_model(model, options), options, small_in_float32=False)
-    with _tokens(request, host, tokenizer, fitted, rule, TextBudget(read, target(to))) as (tokens, progress):
+    with _tokens(request, host, tokenizer, fitted, rule) as (tokens, progress):
         if as_json:
             _write_json(tokenizer, tokens, read, fitted)
         else:
@@ -163,12 +159,10 @@ def _texts(folder: Path) -> list[str]:
     return texts
 
 
-def _length(tokenizer: Any, request: GenerateRequest) -> int:
-    """Tokens before the first generated one: of the longest context, where there are several."""
-    if not request.contexts:
-        return len(request.ids)
-    rows = [len(tokenizer(context, verbose=False)["input_ids"]) for context in request.contexts]
-    return max(rows) + len(tokenizer(request.question, add_special_tokens=False, verbose=False)["input_ids"])
+def _longest(tokenizer: Any, contexts: list[str], question: str) -> int:
+    """Tokens of the longest context with the question."""
+    rows = [len(tokenizer(context, verbose=False)["input_ids"]) for context in contexts]
+    return max(rows) + len(tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> Any:
@@ -225,7 +219,6 @@ def _tokens(
     tokenizer: Any,
     extension: extensions.Extension | None,
     rule: Any,
-    budget: TextBudget,
 ) -> Iterator[tuple[Iterator[int], WorkProgress]]:
     """The tokens of the extended model as they come, and the bar that shows how much of the prompt is read."""
     from ropewalk.cli.length_limits import limit_of, watched
@@ -237,7 +230,7 @@ def _tokens(
     with extended, showing_progress("reading", unit="tokens read") as progress:
         source = _answer if request.contexts else _continuation
         tokens = source(host, tokenizer, request, rule, progress)
-        yield watched(tokens, budget.read, limit_of(host, budget.to)), progress
+        yield watched(tokens, request.read, limit_of(host, request.target_len)), progress
 
 
 def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any) -> Iterator[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ropewalk.cli.models import Model, To, load_model, target
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.hf.load_options import AUTO, LoadOptions, require_plausible
 from ropewalk.hf.loading import silence_transformers
 

@@ -10,7 +10,7 @@ import typer
 
 from ropewalk import folders
 from ropewalk.cli import completion
-from ropewalk.cli.models import To, known, target
+from ropewalk.cli.models import To, require_known, target
 from ropewalk.errors import InvalidValue
 from ropewalk.files import holds
 from ropewalk.hf.load_options import require_plausible
@@ -30,7 +30,7 @@ Model = Annotated[
 Lines = Annotated[
     list[str] | None,
     typer.Argument(
-        callback=known,
+        callback=require_known,
         autocompletion=completion.extensions,
         help="extensions that the page has beside the presets, such as yarn:factor=3; it shows the first two",
     ),

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import To, known, target
-from ropewalk.cli.printed_json import AsJson, print_json
+from ropewalk.cli.models import To, require_known, target
+from ropewalk.cli.output import AsJson, print_json
 from ropewalk.extension.notation import length
 from ropewalk.methods.docstrings import FACTORS, list_folder
 
@@ -20,7 +20,7 @@ def show(
     extension: Annotated[
         str,
         typer.Argument(
-            callback=known,
+            callback=require_known,
             autocompletion=completion.extensions,
             help="such as yarn:factor=8+log_n; empty lists everything",
         ),
@@ -43,7 +43,7 @@ def show(
     if not extension:
         print_json(_listed()) if as_json else _list(console)
         return
-    from ropewalk.cli.extension_page import detail, detail_json
+    from ropewalk.cli.extension_page import ShownExtension
     from ropewalk.methods.facts import Facts
 
     facts = Facts(
@@ -55,10 +55,8 @@ def show(
         heads=heads,
         kv_heads=kv_heads,
     )
-    if as_json:
-        print_json(detail_json(extension, facts, target(to)))
-        return
-    detail(console, extension, facts, target(to))
+    shown = ShownExtension.of(extension, facts, target(to))
+    print_json(shown.to_json()) if as_json else shown.print(console)
 
 
 def _listed() -> dict[str, Any]:

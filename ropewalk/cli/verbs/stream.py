@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ropewalk.cli.models import Extension, Model, fitting, load_model, require_plausible
-from ropewalk.cli.printed_json import AsJson, command, print_json
-from ropewalk.cli.reports import Open, Pictures, open_page
+from ropewalk.cli.models import Extension, Model, load_model, parse_for_model, require_plausible
+from ropewalk.cli.output import AsJson, Open, Pictures, command, open_page, print_json
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable
@@ -21,6 +20,7 @@ from ropewalk.models import named
 
 if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions
+    from ropewalk.measure.metrics.streaming import StreamResult
 
 FOLDER = "ropewalk-stream"  # where the page goes with --open or --pictures alone
 LARGEST_CHUNK, LEAST_CHUNK, POINTS = 8192, 512, 16  # defaults: tokens of a chunk, and chunks of a text
@@ -47,36 +47,37 @@ def stream(
     count = length(tokens, "--tokens")
     line = require_plausible(model, extension)
     out = out or (FOLDER if open_ or pictures else "")
-    if out:
-        require_writable(Path(out))
-    parsed = fitting(model, line or extension, tokens, options, "--tokens")
+    folder = Path(out) if out else None
+    if folder:
+        require_writable(folder)
+    parsed = parse_for_model(model, line or extension, tokens, options, "--tokens")
     chunk = piece or min(LARGEST_CHUNK, max(LEAST_CHUNK, count // POINTS))
-    page = _stream(
-        model, options, extension, parsed, count, corpus, Path(out) if out else None, pictures, chunk, as_json
-    )
+    result, known, about = _read(model, options, parsed, count, corpus, chunk)
+    settings = {"command": command(), "line": extension, **about}
+    from ropewalk.measure.report.streaming import CAPTION, summary, table, write_streamed
+
+    page = write_streamed(result, folder, trained_len=known, settings=settings, pictures=pictures) if folder else None
+    if as_json:
+        print_json({"folder": folder and str(folder), **settings, "trained_len": known, **result.to_json()})
+    else:
+        Console(markup=False).print(table(result))
+        print("\n" + "\n".join([CAPTION, *summary(result)]))
+        if page:
+            print(f"Written to {folder}; the page is {page.name}")
     if page:
         open_page(page, wanted=open_)
 
 
-def _stream(
-    model: str,
-    options: LoadOptions,
-    line: str,
-    extension: extensions.Extension,
-    count: int,
-    corpus: str,
-    out: Path | None,
-    pictures: str,
-    chunk: int,
-    as_json: bool,
-) -> Path | None:
+def _read(
+    model: str, options: LoadOptions, extension: extensions.Extension, count: int, corpus: str, chunk: int
+) -> tuple[StreamResult, int, dict[str, Any]]:
+    """What was read, the model's trained length, and how and by what it was read."""
     import torch
 
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.comparison.store import provenance
     from ropewalk.measure.metrics.streaming import long_text, read_stream
-    from ropewalk.measure.report.streaming import CAPTION, summary, table, write_streamed
 
     tokenizer = load_tokenizer(model, options)
     host = place_model(load_model(model, options), options, small_in_float32=False)
@@ -88,22 +89,12 @@ def _stream(
         trained_under.under(host, extension, target_len=count) as handle,
     ):
         result = read_stream(host, tokenizer, text, piece=chunk, progress=progress)
-    settings = {
-        "command": command(),
+    about = {
         "extension": handle.extension.to_json(),
-        "line": line,
         "corpus": corpus,
         "dtype": str(host.dtype),
         "threads": torch.get_num_threads(),
         **provenance(),
         "model": named(model),
     }
-    page = write_streamed(result, out, trained_len=known, settings=settings, pictures=pictures) if out else None
-    if as_json:
-        print_json({"folder": out and str(out), **settings, "trained_len": known, **result.to_json()})
-        return page
-    Console(markup=False).print(table(result))
-    print("\n" + "\n".join([CAPTION, *summary(result)]))
-    if page:
-        print(f"Written to {out}; the page is {page.name}")
-    return page
+    return result, known, about

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.printed_json import AsJson, only_json, print_json
+from ropewalk.cli.output import AsJson, only_json, print_json
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.folders import require_writable
 from ropewalk.hf.load_options import LoadOptions

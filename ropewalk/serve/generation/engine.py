@@ -25,13 +25,12 @@ from ropewalk.hf.runtime.layer import LISTENER
 from ropewalk.hf.use.contexts import end_tokens
 from ropewalk.serve.generation.generation import Generation, Queue, is_last
 from ropewalk.serve.generation.model import Part, ServedExtension, ServedModel
-from ropewalk.serve.generation.pages import PagedText
+from ropewalk.serve.generation.pages import PagedText, Sessions
 from ropewalk.serve.generation.request import CANCELLED, EngineState, QueueFull, Request, Sampling, SessionState, Token
 from ropewalk.serve.generation.scheduler import Scheduler
-from ropewalk.serve.generation.sessions import Sessions
 
 Result = TypeVar("Result")
-SHORTER = "shorten the text, lower max_tokens, or take another extension"
+SHORTER = "shorten the text, lower max_tokens, or use another extension"
 OMP_PAUSE_SOFT = 1  # the thread may compute again, with new workers
 
 
@@ -71,7 +70,7 @@ class Engine:
         """Begin an answer. Its tokens, or a refusal, come by iterating over it or by a queue that several share."""
         self._require_open()
         if len(self._open) >= self.capacity:
-            raise QueueFull(f"{len(self._open)} requests are running or waiting, as many as may")
+            raise QueueFull(f"{len(self._open)} requests are running or waiting, the most allowed")
         self._loop = asyncio.get_running_loop()
         generation = Generation(request, queue)
         self._open.add(generation)
@@ -113,7 +112,14 @@ class Engine:
         return [None if token.logprob is None else -token.logprob for token in generation.prompt]
 
     async def attention(self, extension: str, ids: Sequence[int], layer: int, head: int) -> list[list[float]]:
-        """The attention weights of one head: row i has i + 1 numbers."""
+        """The attention weights of one head over a text: row i has i + 1 numbers.
+
+        Args:
+            extension: one of `extensions`.
+            ids: the tokens of the text.
+            layer: the number of the layer.
+            head: the number of the query head.
+        """
         self._require_open()
         return await self._in_thread(lambda: self._weights(extension, list(ids), layer, head))
 
@@ -204,7 +210,7 @@ class Engine:
         request, pool = generation.request, self._model.pool
         answer, most = request.sampling.max_tokens, self.extensions[request.extension].max_len
         length = max(text.total for text in generation.texts) + answer
-        together = f"the text has {length - answer:,} tokens and the answer may have {answer:,}, together {length:,}"
+        together = f"the text has {length - answer:,} tokens and the answer may have {answer:,}, {length:,} in total"
         if most is not None and length > most and not request.prompt_logprobs:
             raise DoesNotFit.because("max_tokens", f"{together}; {request.extension} carries {most:,}", remedy=SHORTER)
         if generation.held + generation.pages_needed > pool.count:

@@ -1,7 +1,11 @@
-"""The memory of keys and values: pages, and the texts that hold them.
+"""The memory of keys and values: pages, the texts that hold them, and sessions, texts that stay between requests.
 
 A page holds `size` tokens of every layer, in as many lanes as the most demanding extension needs (a lane is one copy of
 the keys, or the values). So all extensions share one memory.
+
+A session's next turn is written into a text of its own, which takes the session's place once the answer is complete.
+Until then, and when the turn fails or its client leaves, the session is as it was. Idle sessions make room for requests
+that wait.
 """
 
 from __future__ import annotations
@@ -9,13 +13,15 @@ from __future__ import annotations
 import copy
 import math
 import mmap
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ropewalk.attention.layout.retention import Retention
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import Conflict, DoesNotFit
+from ropewalk.serve.generation.request import Request, SessionBusy, SessionGone, SessionState
 
 CHUNK = 256  # tokens that are read at once, at most
 DEEP = 4096  # tokens before a chunk from which it is half as long, and so on
@@ -115,7 +121,7 @@ class PagedText:
         return self.unread[: size - self.length % size]
 
     def make_room(self, count: int) -> Tensor:
-        """Take pages for so many more tokens; the page of every place with them."""
+        """Take pages for `count` more tokens; returns the page of every place."""
         end = self._places(self.length + count)
         if end > len(self._table):
             more = torch.full((end - len(self._table) + SPARE_PLACES,), NO_PAGE, dtype=torch.int32)
@@ -126,7 +132,7 @@ class PagedText:
         return self._table[:end]
 
     def advance(self, count: int) -> None:
-        """So many of the unread tokens were read. Release the pages that no later token can see."""
+        """Note that `count` unread tokens were read, and release the pages that no later token can see."""
         self.unread = self.unread[count:]
         self.length += count
         if self.last is not None:
@@ -137,7 +143,7 @@ class PagedText:
             self._kept_from = max(end, self._kept_from)
 
     def pages_needed(self, length: int) -> int:
-        """How many more pages it takes, at most, until the text has so many tokens. Lent pages make no room."""
+        """The most pages that it still takes until the text has `length` tokens. Lent pages free no room."""
         places = self._places(length) - self._places(self.length)
         if self.last is not None:
             unshared = self.held - len(self._lent.intersection(self._table.tolist()) if self._lent else ())
@@ -156,6 +162,79 @@ class PagedText:
         self.pool.release(int(self._table[place]))
         self._table[place] = NO_PAGE
         self.held -= 1
+
+
+class StoredSession:
+    """A text under an extension, and the turn that is being written to it."""
+
+    def __init__(self, extension: str, text: PagedText) -> None:
+        self.extension, self.text = extension, text
+        self.state: SessionState | None = None  # None before its first turn is complete
+        self.turn: PagedText | None = None
+
+
+class Sessions:
+    """All sessions; the one unused for longest comes first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, StoredSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def state(self, name: str) -> SessionState | None:
+        """A session after its last complete turn; None where there is no session of this name."""
+        session = self._known.get(name)
+        if session is not None and session.state is None:
+            raise SessionBusy(name)
+        return None if session is None else session.state
+
+    def enter(self, request: Request, new: PagedText) -> PagedText:
+        """The text of a session's next turn: what was read, and then the prompt. `new` is the text of a new session.
+
+        The prompt was made for one state of the session. Under another it would continue what nobody asked it to.
+        """
+        name = str(request.session)
+        session = self._known.get(name)
+        if session is None and request.after is not None:
+            raise SessionGone(name)
+        if session is None:
+            session = self._known[name] = StoredSession(request.extension, new)
+        elif session.turn is not None or session.state is not request.after:
+            raise SessionBusy(name)
+        elif session.extension != request.extension:
+            sentence = f"session {name!r} uses {session.extension}, and cannot continue under {request.extension}"
+            raise Conflict.because("session", sentence, remedy="start another session")
+        session.turn = session.text.turn()
+        session.turn.unread += request.prompts[0]
+        self._known.move_to_end(name)
+        return session.turn
+
+    def leave(self, name: str, state: SessionState | None) -> None:
+        """The turn has ended: with its state where the answer is complete, else it never was."""
+        session = self._known[name]
+        turn, session.turn = session.turn, None
+        if turn is not None and state is not None:
+            turn.replace(session.text)
+            session.text, session.state = turn, state
+        elif turn is not None:
+            turn.close()
+        if session.state is None:
+            del self._known[name]
+
+    def drop(self, name: str) -> bool:
+        """End a session; whether there was one."""
+        session = self._known.get(name)
+        if session is not None and session.turn is not None:
+            raise SessionBusy(name)
+        if session is not None:
+            self._known.pop(name).text.close()
+        return session is not None
+
+    def evict(self) -> bool:
+        """End the session that is unused for longest; whether there was one."""
+        name = next((name for name, session in self._known.items() if session.turn is None), None)
+        return name is not None and self.drop(name)
 
 
 def _blank(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -1,9 +1,9 @@
 """Continuous batching: what is computed in the next step, and for whom.
 
 A request joins when there is room for all that it may write, so none is ever thrown out. Each step computes the next
-token of every answer, and chunks of the prompts that are being read. The request that was read least goes first, so a
-short prompt does not wait for a long one, and the first chunk of a prompt never waits. Later chunks are paid back: for
-each second of them, answers are written alone for half as long again.
+token of every answer, and chunks of the prompts that are being read. The prompt of which least was read goes first, so
+a short one does not wait for a long one, and the first chunk never waits. Later chunks are paid back: after each second
+spent on them, answers are written alone for a second and a half.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Scheduler:
                 holding = [one for one in self.waiting if one is not first and one.held]
                 if holding and not self.running:
                     self.waiting.remove(holding[-1])
-                    yield holding[-1], QueueFull("no memory is left beside the sessions whose requests wait")
+                    yield holding[-1], QueueFull("no cache memory is left: sessions with waiting requests hold it all")
                 return
 
     def _choose_work(self) -> list[Work]:
@@ -127,7 +127,7 @@ class Scheduler:
         return results
 
     def _account(self, seconds: float, work: list[Work]) -> None:
-        """What prompts took is paid back by steps without prompts."""
+        """Pay back the time that prompts took by steps without prompts."""
         if any(part.prompt for part in work):
             waited = not all(part.prompt for part in work)
             self._debt += PAID_BACK * (seconds - self._plain) if waited else 0.0

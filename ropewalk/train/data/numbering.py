@@ -18,8 +18,8 @@ from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.runtime.forward_pass import DOCUMENTS
 from ropewalk.hf.runtime.layer import NAME
 from ropewalk.methods.positions import Positions, Sequential
-from ropewalk.train.data.packs import PackedRows, Passages, Row, collate_items
-from ropewalk.train.data.tokens import Numbers, TokenizedCorpus
+from ropewalk.train.data.packs import PackedRows, Passages, Row, collate_items, draw_parts, require_rows
+from ropewalk.train.data.tokens import TokenizedCorpus
 
 # Rows numbered for training by an extension's positions (randomized, PoSE), in a form that the model understands.
 #
@@ -112,12 +112,6 @@ class Collator:
 SHARES_ATOL = 1e-6  # of shares to 1
 
 
-def draw_parts(shares: Sequence[float], count: int, seed: int) -> Numbers:
-    """The part of each row, at random by the shares: row i depends on the seed and on i alone."""
-    kinds: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
-    return kinds
-
-
 class Mixture(Dataset[Row]):
     """`count` rows from several data sets with rows of one length, by their shares of the rows, thus of the tokens."""
 
@@ -132,7 +126,7 @@ class Mixture(Dataset[Row]):
         for kind, rows in enumerate(self._parts):
             of_kind = self._kinds == kind
             self._ordinals[of_kind] = np.arange(of_kind.sum())
-            _require_enough(kind, rows, int(of_kind.sum()))
+            require_rows(f"data set {kind}", rows, int(of_kind.sum()))
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -153,9 +147,17 @@ def mix_by_length(
     seed: int = 0,
     **more: Any,
 ) -> Mixture:
-    """Rows of short and of long documents: the first share is for those below the first edge (in tokens), and so on.
+    """Rows of short and of long documents, by shares. A row holds documents of one range of lengths.
 
-    `more` goes to every `PackedRows`. A row holds documents of one range.
+    Args:
+        corpus: the documents, as tokens.
+        tokenizer: the model's.
+        edges: rising numbers of tokens, which divide documents into ranges.
+        shares: of the rows, one more than edges: the first is for documents below the first edge, and so on.
+        length: tokens of a row.
+        count: rows in all.
+        seed: of the order of documents and of the draw by shares.
+        more: passed on to every `PackedRows`.
     """
     if list(edges) != sorted(set(edges)) or len(shares) != len(edges) + 1:
         raise InvalidValue("edges", f"rising, and one fewer than shares ({len(shares)})", list(edges))
@@ -179,11 +181,20 @@ def mix_two_lengths(
     seed: int = 0,
     **more: Any,
 ) -> Mixture:
-    """Rows of `length` tokens: a share with several texts of `short` tokens, the others with longer documents.
+    """Rows of one length: some hold several short texts, the others longer documents.
 
-    `more` goes to the rows of longer documents. Source of mixing both in one training: Shang et al. 2025,
-    arXiv:2502.20082 (LongRoPE2). There a long text is stretched from its first token on; here the table belongs to the
-    row of attention, in training as in use.
+    Source of mixing both in one training: Shang et al. 2025, arXiv:2502.20082 (LongRoPE2). There a long text is
+    stretched from its first token on; here the table belongs to the row of attention, in training as in use.
+
+    Args:
+        corpus: the documents, as tokens.
+        tokenizer: the model's.
+        short: tokens of a short text.
+        share: of the rows that hold short texts.
+        length: tokens of a row.
+        count: rows in all.
+        seed: of the order of documents and of the draw by shares.
+        more: passed on to the rows of longer documents.
     """
     longer = corpus.between(short + 1)
     _require_documents(longer, short + 1, None)
@@ -209,8 +220,3 @@ def _require_documents(documents: TokenizedCorpus, shortest: int | None, longest
     if not len(documents):
         rule = f"one with documents of {shortest} or more tokens" + (f", below {longest}" if longest else "")
         raise DoesNotFit("corpus", rule, "none", remedy="move the edges, or take another corpus")
-
-
-def _require_enough(kind: int, rows: Any, count: int) -> None:
-    if len(rows) < count:
-        raise DoesNotFit(f"data set {kind}", f"at least {count} rows", len(rows), remedy="make it with a larger count")

@@ -100,7 +100,7 @@ class PackedRows(Dataset[Row]):
             raise DoesNotFit("corpus", rule, f"{self._whole} tokens", remedy="take a larger one, or a shorter length")
         self._corpus, self._length, self._seed, self._marker = corpus, length, seed, marker
         self._begin = begin_tokens(tokenizer)
-        self._kinds = _kinds(puzzles, count, seed)
+        self._kinds = draw_parts([1 - sum(puzzles.values()), *puzzles.values()], count, seed)
         self._ordinals = np.cumsum(self._kinds == 0) - 1  # of each row of real text among those rows
         self._names = ("", *puzzles)
         self._orders: dict[int, tuple[Numbers, Numbers]] = {}
@@ -167,10 +167,17 @@ def row_of(texts: list[Numbers]) -> Row:
     }
 
 
-def _kinds(puzzles: Mapping[str, float], count: int, seed: int) -> Numbers:
-    shares = [1 - sum(puzzles.values()), *puzzles.values()]
-    kinds: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
-    return kinds
+def draw_parts(shares: Sequence[float], count: int, seed: int) -> Numbers:
+    """The part of each row, at random by the shares: row i depends on the seed and on i alone."""
+    parts: Numbers = np.random.default_rng((seed, 7)).choice(len(shares), size=count, p=shares)
+    return parts
+
+
+def require_rows(name: str, rows: Any, count: int) -> None:
+    """Refuse a data set with fewer rows than are read of it."""
+    if len(rows) < count:
+        sentence = f"{name} must have at least {count} rows, got {len(rows)}"
+        raise DoesNotFit.because(name, sentence, remedy="make it with a larger count")
 
 
 def _require_shares(puzzles: Mapping[str, float]) -> None:

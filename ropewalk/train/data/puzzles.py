@@ -138,7 +138,14 @@ KINDS = {"passkey": passkey, "named_values": named_values, "repeats": repeats, "
 
 
 def pack(maker: PuzzleMaker, kind: str, random: Random, length: int) -> list[list[int]]:
-    """Puzzles of one kind and of varied lengths that fill `length` tokens together."""
+    """Puzzles of one kind, of varied lengths, that fill a row together.
+
+    Args:
+        maker: what puzzles are made from.
+        kind: one of `KINDS`.
+        random: draws the lengths and the contents.
+        length: tokens of the row.
+    """
     if kind not in KINDS:
         raise InvalidValue("puzzle", f"one of {', '.join(KINDS)}", kind)
     puzzles: list[list[int]] = []
@@ -205,7 +212,15 @@ def asker(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ask:
 def pairs_of(
     documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, ask: Ask, *, passage: int, file: Path
 ) -> Iterator[QuestionAnswer]:
-    """The pairs of every document that is longer than a passage; `file` records them, so that none is made twice."""
+    """The question-answer pairs of every document that is longer than a passage.
+
+    Args:
+        documents: what is asked about.
+        tokenizer: the model's.
+        ask: the model that makes and verifies the pairs, as `asker` returns it.
+        passage: tokens that a question is made from.
+        file: records the pairs of each document, so that none is made twice.
+    """
     known = _read(file)
     for document in documents:
         if document.name not in known:

@@ -51,7 +51,15 @@ class TokenizedCorpus:
 def tokenise(
     source: str, split: Split, tokenizer: PreTrainedTokenizerBase, folder: Path, *, most: int | None = None
 ) -> TokenizedCorpus:
-    """The documents of a split, tokenised once: the same corpus is read from `folder` the next time."""
+    """The documents of a split as tokens. A corpus is tokenised once: the next call reads it from the folder.
+
+    Args:
+        source: of the documents, as `ropewalk.texts.corpora` lists them.
+        split: the part of the source.
+        tokenizer: the model's.
+        folder: where the tokens are kept.
+        most: characters that are read, or a little more; by default all.
+    """
     begin = begin_tokens(tokenizer)
     parts = (source, split, most, sorted(tokenizer.get_vocab().items()), *([begin] if begin else []))
     mark = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

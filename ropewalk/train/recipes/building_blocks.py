@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,18 @@ import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
+from ropewalk.equation import reference_logits
 from ropewalk.errors import InvalidValue
+from ropewalk.extension.extension import Extension
 from ropewalk.folders import make_folder, write_whole
 from ropewalk.hf import load, save
+from ropewalk.hf.attach.extend import plan_extension
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.max_length import require_held
+from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
 from ropewalk.models import path_of
 from ropewalk.train.data.packs import PackedRows, Passages, Row
@@ -30,6 +36,8 @@ from ropewalk.train.train import TrainingPlan, train
 
 LORA_LAYERS = "all-linear"  # in peft: every projection but the head
 LOGGED = "losses.json"  # what Trainer logged of a run
+LAST_TOKENS = 4  # tokens at the end of a text, which see the most distances
+LOGITS_ATOL = 1e-9  # of logits in float64
 GENTLE = {"learning_rate": 2e-4}  # defaults of a plan for weights that are trained already
 
 
@@ -68,9 +76,18 @@ def training_rows(
     packed: bool = True,
     marked: bool = False,
 ) -> PackedRows:
-    """The rows of a corpus that a plan reads: packed documents or, where not packed, one passage a row.
+    """The rows of a corpus that a plan reads.
 
-    Where marked, every text of a row begins with the tokenizer's end token.
+    Args:
+        tokenizer: the model's.
+        plan: says how many rows are read, and their seed.
+        folder: the tokenised corpus is kept in its folder `corpus`.
+        corpus: the source of the documents.
+        characters: of the corpus that are read at most.
+        length: tokens of a row.
+        puzzles: shares of the rows that are puzzles.
+        packed: several documents in a row; otherwise every row is one passage.
+        marked: every text of a row begins with the tokenizer's end token.
     """
     texts = tokenise(corpus, "train", tokenizer, folder / "corpus", most=characters)
     texts = texts if packed else Passages(texts, length)
@@ -80,7 +97,7 @@ def training_rows(
     )
 
 
-def train_logged(model: PreTrainedModel, rows: Dataset[Row], plan: TrainingPlan, folder: Path) -> Trainer:
+def _train_logged(model: Any, rows: Dataset[Row], plan: TrainingPlan, folder: Path) -> Trainer:
     """Train, and keep what was logged of it in the run's folder."""
     trainer = train(model, rows, plan, folder)
     if trainer.is_world_process_zero():
@@ -98,14 +115,27 @@ def train_and_save(
     *,
     lora: int = 0,
     target_len: int | None = None,
+    before_saving: Callable[[], None] = lambda: None,
 ) -> PreTrainedModel:
-    """Train a model, or LoRA adapters of rank `lora` that are merged at the end, and save it."""
+    """Train a model, and save it in `model` in the folder of the run once the plan is complete.
+
+    Args:
+        rows: what it is trained on.
+        model: is trained in place.
+        tokenizer: is saved with the model.
+        plan: how long and how fast it is trained.
+        folder: of the run.
+        lora: rank of adapters that are trained instead and merged at the end; 0 trains all weights.
+        target_len: length that the model is saved for, where its extension needs one.
+        before_saving: is called between the last step and the saving.
+    """
     wrapped: Any = _add_adapters(model, lora, plan.seed) if lora else model
     with recording_signals():  # until the model is whole
-        trainer = train_logged(wrapped, rows, plan, folder)
+        trainer = _train_logged(wrapped, rows, plan, folder)
         if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
             if lora:
                 wrapped.merge_and_unload()  # changes the weights of `model` itself
+            before_saving()
             keep(model, tokenizer, folder / "model", target_len=target_len)
     return model
 
@@ -128,7 +158,14 @@ def set_max_length(model: PreTrainedModel, length: int) -> None:
 def keep(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, target_len: int | None = None
 ) -> None:
-    """Save a model so that `ropewalk.load` reads it; the result of an earlier end of the same run is replaced."""
+    """Save a model so that `ropewalk.load` reads it.
+
+    Args:
+        model: may be extended.
+        tokenizer: is saved with it.
+        folder: what an earlier end of the same run left there is replaced.
+        target_len: length that the model is saved for, where its extension needs one.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     handle = handle_of(model)
     if handle is not None:
@@ -142,3 +179,32 @@ def keep(
     with make_folder(folder, FAILURES) as place:
         model.save_pretrained(place)
         save_tokenizer(tokenizer, place)
+
+
+def changes_nothing(
+    model: PreTrainedModel, extension: Extension | str, length: int, *, target_len: int | None = None
+) -> bool:
+    """Whether texts of a length are read exactly as by the base model, in all layers, and nothing is learned.
+
+    Args:
+        model: the base model.
+        extension: or a line.
+        length: tokens of the texts.
+        target_len: of the extension, where it needs one.
+    """
+    plan = plan_extension(model, extension, target_len=target_len)
+    return all(_same_logits(*both, length) for both in zip(plan.base, plan.layers, strict=True))
+
+
+def _same_logits(base: ExtendedLayer, layer: ExtendedLayer, length: int) -> bool:
+    """For the last tokens of a text, on random keys and queries."""
+    if layer.learning or layer.factor != base.factor:
+        return False
+    facts = replace(layer.facts, heads=1, kv_heads=1, sinks=False, weighted=False)  # the same in every head
+    k_bgjd = torch.randn(1, 1, length, facts.head_dim, generator=torch.Generator().manual_seed(0))
+    q_bhid = k_bgjd.flip(2)[:, :, -LAST_TOKENS:]
+    logits, expected = (
+        reference_logits(q_bhid, k_bgjd, one.extension, replace(facts, inv_freq=one.facts.inv_freq))
+        for one in (layer, base)
+    )
+    return torch.allclose(logits, expected, rtol=0, atol=LOGITS_ATOL)

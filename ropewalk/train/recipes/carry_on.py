@@ -18,9 +18,15 @@ from ropewalk.train.data.numbering import Mixture, mix_two_lengths
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.train.data.tokens import tokenise
-from ropewalk.train.recipes.building_blocks import GENTLE, checkpoint, rows_of, train_and_save, training_rows
+from ropewalk.train.recipes.building_blocks import (
+    GENTLE,
+    changes_nothing,
+    checkpoint,
+    rows_of,
+    train_and_save,
+    training_rows,
+)
 from ropewalk.train.recipes.recipe import Characters, Corpus, Model, Rank, RecipeSettings
-from ropewalk.train.recipes.same_logits import changes_nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +60,12 @@ def carry_on(
 
     All weights or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
     config. With `short_rows`, long texts are trained under the extension and short ones as before, in one batch.
-    `shared` is the folder of the tokenised corpus, where it is not `out`.
+
+    Args:
+        out: the folder of the run; the model is saved in its folder `model`.
+        settings: what is trained, on what, and how long.
+        options: how the checkpoint is loaded.
+        shared: the folder of the tokenised corpus, where it is not `out`.
     """
     model, tokenizer = checkpoint(settings.model, out, options)
     short = trained_len(model)

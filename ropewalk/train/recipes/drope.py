@@ -49,7 +49,13 @@ def drope(
     """Drop the rotation of a checkpoint, and continue its training at its own length until it reads without it.
 
     The result is a standard checkpoint whose config says that no pair rotates. Read texts beyond the trained length
-    under `log_n`. `shared` is the folder of the tokenised corpus, where it is not `out`.
+    under `log_n`.
+
+    Args:
+        out: the folder of the run; the model is saved in its folder `model`.
+        settings: what is trained, on what, and how long.
+        options: how the checkpoint is loaded.
+        shared: the folder of the tokenised corpus, where it is not `out`.
     """
     model, tokenizer = checkpoint(settings.model, out, options)
     extend(model, "nope")

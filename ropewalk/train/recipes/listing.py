@@ -1,4 +1,4 @@
-"""All recipes by name: what `ropewalk train` runs and lists. A new one is a line in `HOMES`.
+"""All recipes by name: what `ropewalk train` runs and lists. A new one is a file of its name and a line in `RECIPES`.
 
 A recipe is imported when it is asked for, which takes seconds; its idea is read from its file.
 """
@@ -15,30 +15,29 @@ from ropewalk.methods.docstrings import idea_of
 if TYPE_CHECKING:
     from ropewalk.train.recipes.recipe import Recipe
 
-HOMES = {
-    "pretrain": "pretrain",
-    "carry_on": "carry_on",
-    "drope": "drope",
-    "uptrain_gqa": "uptrain_gqa",
-    "long_instruct": "long_instruct",
-}
+RECIPES = (
+    "pretrain",
+    "carry_on",
+    "drope",
+    "uptrain_gqa",
+    "long_instruct",
+)
 
 
 def ideas() -> dict[str, str]:
     """What each recipe does, by its name."""
-    folder = Path(__file__).parent
-    return {name: idea_of((folder / home.replace(".", "/")).with_suffix(".py"), name) for name, home in HOMES.items()}
+    return {name: idea_of(Path(__file__).with_name(f"{name}.py"), name) for name in RECIPES}
 
 
 def recipe(name: str) -> Recipe:
     """The recipe of that name."""
-    if name not in HOMES:
-        raise UnknownName("recipe", name, known=HOMES)
+    if name not in RECIPES:
+        raise UnknownName("recipe", name, known=RECIPES)
     from ropewalk.train.recipes.recipe import Recipe
 
-    return Recipe.of(getattr(import_module(f"ropewalk.train.recipes.{HOMES[name]}"), name))
+    return Recipe.of(getattr(import_module(f"ropewalk.train.recipes.{name}"), name))
 
 
 def recipes() -> dict[str, Recipe]:
     """Every recipe, by name."""
-    return {name: recipe(name) for name in HOMES}
+    return {name: recipe(name) for name in RECIPES}

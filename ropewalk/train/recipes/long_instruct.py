@@ -54,7 +54,13 @@ class LongInstructSettings(RecipeSettings):
 
 
 def long_instruct(out: str | Path, settings: LongInstructSettings, options: LoadOptions = UNSTATED) -> PreTrainedModel:
-    """Let a model make and verify questions about long documents, and train it on them at a given length."""
+    """Let a model make and verify questions about long documents, and train it on them at a given length.
+
+    Args:
+        out: the folder of the run; the model is saved in its folder `model`.
+        settings: how questions are made, and how long the model is trained on them.
+        options: how the checkpoint is loaded.
+    """
     folder, plan = Path(out), settings.plan
     model, tokenizer = checkpoint(settings.model, folder, options)
     folder.mkdir(parents=True, exist_ok=True)

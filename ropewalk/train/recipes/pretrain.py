@@ -25,12 +25,10 @@ from ropewalk.methods.reach import Causal, LeakyReRoPE, ReRoPE
 from ropewalk.methods.surgery import QKBias
 from ropewalk.texts.corpora import documents
 from ropewalk.train.data.numbering import NumberedRows
-from ropewalk.train.data.packs import PackedRows, train_tokenizer
+from ropewalk.train.data.packs import train_tokenizer
 from ropewalk.train.data.puzzles import PuzzleShares
-from ropewalk.train.processes import recording_signals
-from ropewalk.train.recipes.building_blocks import keep, train_logged, training_rows
+from ropewalk.train.recipes.building_blocks import changes_nothing, train_and_save, training_rows
 from ropewalk.train.recipes.recipe import Characters, Corpus, Packed, RecipeSettings
-from ropewalk.train.recipes.same_logits import changes_nothing
 from ropewalk.train.small_models import ModelShape, new_small_model
 
 SHAPE = ModelShape()
@@ -58,9 +56,14 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
     """Train a new model on a corpus mixed with puzzles; the same call again resumes where it stopped.
 
     Under an extension, biases and scales are learned with the weights, random positions are drawn, and biases on
-    queries and keys are added. `shared` is the folder of the tokenizer and the tokenised corpus, where it is not `out`.
+    queries and keys are added.
+
+    Args:
+        out: the folder of the run; the model is saved in its folder `model`.
+        settings: the model's shape, what it is trained on, and how long.
+        shared: the folder of the tokenizer and the tokenised corpus, where it is not `out`.
     """
-    folder, plan, shape, texts = Path(out), settings.plan, settings.shape, Path(shared or out)
+    plan, shape, texts = settings.plan, settings.shape, Path(shared or out)
     extension = extension_for(shape, settings.extension)
     require_another_training(shape, settings.extension, extension)
     tokenizer = vocabulary_in(texts, settings.corpus, shape.vocabulary)
@@ -76,12 +79,17 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
         marked=settings.marked,
     )
     model = new_model(shape, extension, end=tokenizer.eos_token_id, seed=plan.seed)
-    with recording_signals():  # until the model is whole
-        trainer = train_logged(model, _number_rows(rows, extension, plan.seed), plan, folder)
-        if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
-            run_under(model, attention_of(extension))
-            keep(model, tokenizer, folder / "model")
-    return model
+    numbered: Any = rows
+    if extension.positions is not None:  # here, since a model whose positions are embeddings is never extended
+        numbered = NumberedRows(rows, extension.positions, seed=plan.seed)
+    return train_and_save(
+        numbered,
+        model,
+        tokenizer,
+        plan,
+        Path(out),
+        before_saving=lambda: run_under(model, attention_of(extension)),
+    )
 
 
 def extension_for(shape: ModelShape, line: str) -> Extension:
@@ -103,7 +111,14 @@ def require_another_training(shape: ModelShape, line: str, extension: Extension)
 
 
 def new_model(shape: ModelShape, extension: Extension, *, end: int = 0, seed: int = 0) -> PreTrainedModel:
-    """A model with random weights, ready to be trained under an extension."""
+    """A model with random weights, ready to be trained under an extension.
+
+    Args:
+        shape: its size.
+        extension: is applied, without what is only for running (`without_rerope`).
+        end: the token id that ends a text.
+        seed: of the weights.
+    """
     limit = getattr(extension.positions, "limit", None) or getattr(extension.positions, "target_len", None)
     model = new_small_model(shape, end=end, seed=seed, numbers=limit)
     for operation in extension.surgery:
@@ -147,10 +162,6 @@ def _hold_other_biases(model: PreTrainedModel, operation: QKBias) -> None:
         module = name.rsplit(".", 2)[-2]
         if name.endswith(".bias") and module not in operation.modules:
             parameter.requires_grad_(False)
-
-
-def _number_rows(rows: PackedRows, extension: Extension, seed: int) -> Any:
-    return rows if extension.positions is None else NumberedRows(rows, extension.positions, seed=seed)
 
 
 def vocabulary_in(folder: Path, corpus: str, size: int) -> PreTrainedTokenizerBase:

@@ -171,7 +171,11 @@ RECIPE = "recipe.json"
 def run(recipe: Recipe, out: str | Path, texts: Mapping[str, str], options: LoadOptions = UNSTATED) -> Path | None:
     """Run a recipe, or resume it: the path of its result, or None where a signal stopped it first.
 
-    `options` say how the model is loaded that a recipe begins from.
+    Args:
+        recipe: what is run.
+        out: the folder of the run.
+        texts: settings as they are written after `--set`, by name.
+        options: how the model is loaded that a recipe begins from.
     """
     how = _options_for(recipe, options)
     settings, folder = recipe.read(texts), Path(out)
@@ -226,11 +230,11 @@ def _require_same(out: Path, now: Mapping[str, Any], defaults: Mapping[str, Any]
     stored = out / RECIPE
     if not stored.is_file() and (out / "model").exists():
         raise InvalidValue(
-            "out", "new, or a folder where a recipe was begun", str(out), remedy="name another: it holds a model"
+            "out", "new, or a folder where a recipe was begun", str(out), remedy="choose another: it holds a model"
         )
     others = changed_settings(stored, now, defaults)
     if others:
         sentence = f"{out} began with other values of {', '.join(others)}"
-        raise Conflict.because("settings", sentence, remedy="name another folder")
+        raise Conflict.because("settings", sentence, remedy="choose another folder")
     if not stored.is_file():
         write_whole(stored, json.dumps(now, indent=2) + "\n")

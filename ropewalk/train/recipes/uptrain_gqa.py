@@ -47,7 +47,11 @@ def uptrain_gqa(
 ) -> PreTrainedModel:
     """Average the key and value heads of a checkpoint in groups, and continue its training at its own length.
 
-    `shared` is the folder of the tokenised corpus, where it is not `out`.
+    Args:
+        out: the folder of the run; the model is saved in its folder `model`.
+        settings: how many heads remain, on what is trained, and how long.
+        options: how the checkpoint is loaded.
+        shared: the folder of the tokenised corpus, where it is not `out`.
     """
     model, tokenizer = checkpoint(settings.model, out, options)
     grouped = convert(model, MHAToGQA(kv_heads=settings.kv_heads))

@@ -66,7 +66,7 @@ def test_fewer_steps_than_are_done_are_refused(tmp_path):
     within(*asked, "--set", "steps=4")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     for steps in (1, 3):
-        with pytest.raises(InvalidValue, match=f"steps must be at least 4, .*run, got {steps}; name another folder"):
+        with pytest.raises(InvalidValue, match=f"steps must be at least 4, .*run, got {steps}; choose another folder"):
             within(*asked, "--set", f"steps={steps}")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert "Trained" in within(*asked, "--set", "steps=4")

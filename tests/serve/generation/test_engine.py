@@ -108,7 +108,7 @@ def test_several_contexts_are_answered_together(host):
 
 def test_what_cannot_be_carried_is_refused_with_the_number(host):
     async def scenario(engine):
-        with pytest.raises(DoesNotFit, match="the answer may have 125, together 1,025; bare carries 1,024"):
+        with pytest.raises(DoesNotFit, match="the answer may have 125, 1,025 in total; bare carries 1,024"):
             await answer(engine, Request("bare", (TEXTS[4] + TEXTS[3],), greedy(125)))
         with pytest.raises(DoesNotFit, match="the server's --cache-memory has room for about"):
             await answer(engine, Request("rerope", (TEXTS[4],), greedy(10**6)))

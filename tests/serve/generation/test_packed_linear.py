@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from ropewalk.serve.generation.packed_linear import packed_linears
+from ropewalk.serve.generation.model import packed_linears
 
 BF16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 DTYPES = [torch.float32, torch.bfloat16] if BF16 else [torch.float32]  # what this CPU packs

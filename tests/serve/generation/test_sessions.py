@@ -225,7 +225,7 @@ def test_a_session_answers_one_request_at_a_time_and_keeps_its_extension(host):
         with pytest.raises(SessionBusy):
             await engine.drop_session("s")
         await first
-        with pytest.raises(Conflict, match="under rerope, and cannot continue under yarn"):
+        with pytest.raises(Conflict, match="uses rerope, and cannot continue under yarn"):
             await say(engine, "yarn", TEXTS[1])
         return await say(engine, "rerope", TEXTS[1])
 

@@ -70,7 +70,7 @@ def test_what_is_refused(tmp_path):
     packs = PackedRows(tokens, tokenizer(), length=32, count=20)
     with pytest.raises(InvalidValue, match="with a sum of 1"):
         Mixture([(0.5, packs), (0.6, packs)], count=10)
-    with pytest.raises(DoesNotFit, match=r"data set 0 must be at least 100 rows, got 20"):
+    with pytest.raises(DoesNotFit, match=r"data set 0 must have at least 100 rows, got 20"):
         Mixture([(1.0, packs)], count=100)
     longer = PackedRows(tokens, tokenizer(), length=48, count=20)
     for other in (longer, NumberedRows(packs, Randomized(limit=100))):  # none makes a batch with these

@@ -6,10 +6,10 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.cli.main import run
+from ropewalk.train.checkpoints import last_checkpoint
 from ropewalk.train.recipes import long_instruct as instructing
 from ropewalk.train.recipes.listing import recipes
 from ropewalk.train.small_models import ModelShape, new_small_model
-from ropewalk.train.train import last_checkpoint
 
 from train.recipes.scripted import Scripted
 from train.signals import heard, sending, trainings

@@ -8,22 +8,26 @@ import os
 import re
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.models import To, known, require_plausible, target
-from ropewalk.cli.verbs.serving.engine import Serving, load
+from ropewalk.cli.models import To, load_model, require_known, require_plausible, target
 from ropewalk.errors import InvalidValue, not_installed
-from ropewalk.extension.notation import split_list
+from ropewalk.extension.notation import BARE, split_list
 from ropewalk.hf.load_options import LoadOptions
+from ropewalk.hf.loading import load_tokenizer, place_model
 from ropewalk.models import DEFAULT, NAME, path_of
 
 if TYPE_CHECKING:
+    from ropewalk.serve.server import HttpServer
     from ropewalk.serve.service import ServedModels
 
 START = "rerope+log_n"  # of the model that comes with Ropewalk
+SAVED = "saved"  # the name of the extension that a model was saved under
+PAGE = 64  # tokens of a page
 MESSAGE = "ropewalk: stopped\n"
 KEY = "ROPEWALK_API_KEY"  # the environment's variable
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -39,7 +43,8 @@ Model = Annotated[
 Extension = Annotated[
     str,
     typer.Argument(
-        callback=known, help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none"
+        callback=require_known,
+        help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none",
     ),
 ]
 Host = Annotated[str, typer.Option(help="the address to bind; 0.0.0.0 is every network of this machine")]
@@ -59,6 +64,19 @@ CacheMemory = Annotated[str, typer.Option(metavar="SIZE", help="memory for cache
 ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 Drain = Annotated[float, typer.Option(min=0, help="seconds to finish answers after a signal")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="log connections and failures")]
+
+
+class Serving(NamedTuple):
+    """What is loaded, and how it is run."""
+
+    model: str
+    options: LoadOptions
+    start: str
+    lines: list[str]
+    to: str
+    max_running: int
+    max_waiting: int
+    cache_bytes: int
 
 
 def serve(
@@ -92,43 +110,71 @@ def serve(
     lines = [line for text in extensions or [] for line in split_list(text, "--extensions")]
     start = extension or (START if model == str(DEFAULT) else "")
     if options.is_spread:
-        sentence = "serve keeps keys and values on one device, and auto is several"
+        sentence = "serve keeps keys and values on one device, and auto spreads them over several"
         raise InvalidValue.because("--device", sentence, remedy="name one, such as cuda:1")
     for origin in allow_origin or []:
         if not ORIGIN.fullmatch(origin):
             raise InvalidValue("--allow-origin", "* or an origin such as https://example.org", origin)
     size = byte_size(cache_memory, "--cache-memory")
     wanted = Serving(model, options, start, lines, to, max_running, max_waiting, size)
-    _run(wanted, host, port, local, api_key, allow_origin or [], drain, verbose)
-
-
-def _run(
-    wanted: Serving,
-    host: str,
-    port: int,
-    local: bool,
-    key: str,
-    origins: list[str],
-    drain: float,
-    verbose: bool,
-) -> None:
-    import asyncio  # not for the other verbs, which are imported along
-
+    names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not api_key else ()
     try:
         from ropewalk.serve.server import HttpServer, bind
         from ropewalk.serve.service import ApiSettings
     except ModuleNotFoundError as missing:
         raise not_installed(missing) from missing
+    settings = ApiSettings(api_key=api_key or None, allow_origins=tuple(allow_origin or ()), hosts=names)
+    _run(HttpServer(settings, bind(host, port), partial(load, wanted), drain=drain, ready=_announce), verbose=verbose)
+
+
+def _run(server: HttpServer, *, verbose: bool) -> None:
+    import asyncio  # not for the other verbs, which are imported along
+
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.INFO if verbose else logging.CRITICAL)
-    names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not key else ()
-    settings = ApiSettings(api_key=key or None, allow_origins=tuple(origins), hosts=names)
-    server = HttpServer(settings, bind(host, port), partial(load, wanted), drain=drain, ready=_announce)
     asyncio.run(server.serve())
     if server.loads:  # its thread may be inside an import, which nothing can interrupt
         sys.stderr.write(MESSAGE if server.interrupted else "")
         sys.stderr.flush()
         os._exit(STOPPED if server.interrupted else 0)
+
+
+def load(wanted: Serving) -> ServedModels:
+    """The engine, started: in a thread, since importing torch and reading weights take seconds."""
+    from ropewalk.extension.parsing import read_line
+    from ropewalk.hf.attach.handle import handle_of
+    from ropewalk.serve.generation.engine import Engine
+    from ropewalk.serve.generation.model import ServedModel, served_extensions
+    from ropewalk.serve.service import ServedModels
+
+    lines: dict[str, Any] = {line: line for line in [wanted.start, *wanted.lines] if line not in ("", BARE)}
+    for line in lines:
+        read_line(line)
+    tokenizer, target_len = load_tokenizer(wanted.model, wanted.options), target(wanted.to)
+    host = place_model(load_model(wanted.model, wanted.options), wanted.options)
+    start, handle = wanted.start or BARE, handle_of(host)
+    if handle is not None:  # it was saved under an extension
+        lines = {SAVED: handle.extension, **lines}
+        start = wanted.start or SAVED
+    served = served_extensions(host, lines, target_len=target_len)
+    model = ServedModel(host, served, size=PAGE, limit=wanted.cache_bytes)
+    engine = Engine(
+        model,
+        tokenizer,
+        name=name_of(wanted.model),
+        max_running=wanted.max_running,
+        max_waiting=wanted.max_waiting,
+    )
+    engine.start()
+    return ServedModels(engine, start, target_len)
+
+
+def name_of(model: str) -> str:
+    """What clients call a model: its name on the hub, or its folder's."""
+    if model == str(DEFAULT):
+        return NAME
+    place = Path(model)
+    return place.resolve().name if place.is_dir() else model
 
 
 def _announce(models: ServedModels, url: str) -> None:

@@ -14,8 +14,7 @@ import openai
 import pytest
 
 from ropewalk.cli.main import run
-from ropewalk.cli.verbs.serving.engine import name_of
-from ropewalk.cli.verbs.serving.serve import byte_size, is_loopback
+from ropewalk.cli.verbs.serve import byte_size, is_loopback, name_of
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import split_list
 from ropewalk.models import DEFAULT
@@ -263,7 +262,7 @@ def test_a_server_that_has_started_again_says_that_a_session_is_not_there(tmp_pa
     for number in (signal.SIGKILL, signal.SIGTERM):
         one = Server(*line).ready()
         with openai.OpenAI(base_url=f"{one.url}/v1", api_key="none", max_retries=0) as client:
-            with pytest.raises(openai.NotFoundError, match="ended with its server; begin it with new_session"):
+            with pytest.raises(openai.NotFoundError, match="the server has restarted; start it with new_session"):
                 say(client, "What is my dog called?")
             first = say(client, "My dog is called Rex.", new_session=True)
             second = say(client, "What is my dog called?")

@@ -1,4 +1,4 @@
-"""What every verb that reports shares: `--json` with its keys, and the command line that a report names.
+"""How verbs print: reports with their options, and `--json` with its keys.
 
 With `--json` the output stream has one JSON object and nothing else; a number that is infinite or was not measured is
 null. The keys are those of docs/command-line.md, which is written from here; a key is added but never renamed.
@@ -9,14 +9,41 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from ropewalk.files import record_json
 
+if TYPE_CHECKING:
+    from ropewalk.measure.result import MeasuredResult
+
+
+def drawable(pictures: str) -> str:
+    """The formats, if they are known and matplotlib is there: refused before anything is measured."""
+    if pictures:
+        from ropewalk.measure.report.drawing.paper import formats_of
+
+        formats_of(pictures)
+    return pictures
+
+
+Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="where the report is written")]
+Open = Annotated[bool, typer.Option("--open", help="show the page in the browser")]
+Pictures = Annotated[
+    str,
+    typer.Option(
+        "--pictures",
+        metavar="FORMATS",
+        callback=drawable,
+        help="draw every figure for paper too, by matplotlib: svg, pdf and png, separated by commas",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else")]
 
 FOLDER = "where the files are; the report and a JSON file with all other keys are among them"
@@ -32,7 +59,7 @@ COMPARED: Mapping[str, str] = {
     "own_schedule": "of the checkpoint; empty for plain RoPE",
     "lengths": "lengths that were measured, in tokens",
     "projects": "of the texts whose losses are compared",
-    "standard": "what the base model reads, to be compared with: `trained length` or, in pieces of it, `window`",
+    "standard": "what losses are compared with, of the base model: at its `trained length`, or under a `window` of it",
     "tasks": "tasks that were measured, with their parameters",
     "candidates": "the base model first: `line`, `extension`, `idle` (slots that no layer uses), `change` (of loss),"
     " `cache_bytes`, `slowdown`, `verdict`, `reach`, `rows` (numbers and samples by task and length), `failures`",
@@ -133,7 +160,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "why": "why plain transformers cannot load it; empty where it can",
     },
     "export": {
-        "kind": "`config`, `plugin`, `settings` ...: how the engine gets the extension",
+        "kind": "`native`, `lowered`, `plugin` or `frozen`: how the engine gets the extension",
         "folder": "where the model is; null where settings are all",
         "command": "what starts the engine; of a trainer, its settings",
         "notes": "sentences",
@@ -173,7 +200,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "tokens": "of the text",
         "piece": "tokens read at once",
         "documents": "that the text consists of",
-        "rounds": "how often the documents were read",
+        "rounds": "how often the documents were read; above 1 where the corpus is too short",
         "loss": "nats per token",
         "accuracy": "of the next token",
         "bits_per_byte": "of the text",
@@ -219,3 +246,19 @@ def only_json(as_json: bool) -> Iterator[None]:
 def command() -> str:
     """The command line as it was typed."""
     return shlex.join(["ropewalk", *sys.argv[1:]])
+
+
+def print_result(result: MeasuredResult, out: str, *, as_json: bool, **more: Any) -> None:
+    """Print a result whose report is in a folder: as tables and sentences, or as JSON with `more` in it."""
+    if as_json:
+        print_json({"folder": out, **more, **result.to_dict(), "command": command()})
+    else:
+        console = Console(markup=False, highlight=False)
+        for part in result.for_terminal():
+            console.print(part)
+
+
+def open_page(page: Path, *, wanted: bool) -> None:
+    """Open a page if that is wanted; where there is no browser, say so and go on."""
+    if wanted and not webbrowser.open_new_tab(page.resolve().as_uri()):
+        print(f"No browser could be opened here; the page is {page}", file=sys.stderr)

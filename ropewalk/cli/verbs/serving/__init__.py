@@ -1,1 +1,0 @@
-"""Verbs that serve: an engine behind HTTP."""
