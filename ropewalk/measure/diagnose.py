@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
@@ -23,7 +22,7 @@ from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.progress import showing_progress
 from ropewalk.measure.report.diagnosis import MEASURES, as_json, findings, numbers, title, write_diagnosis
 from ropewalk.measure.report.drawing import name_of
-from ropewalk.measure.report.html_page import PageTable
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
@@ -70,12 +69,7 @@ class DiagnosisResult(MeasuredResult):
 
     def for_terminal(self) -> Iterator[RenderableType]:
         """The numbers, and the findings."""
-        drawn = Table(title=self.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-        for column, words in enumerate(self.table.head):
-            drawn.add_column(words, justify="right" if column else "left", overflow="fold", no_wrap=not column)
-        for row in self.table.rows:
-            drawn.add_row(*row)
-        yield drawn
+        yield self.table.for_terminal(self.title, whole=(0,))
         for words in self.sentences:
             yield textwrap.fill(words, TERMINAL_WIDTH, subsequent_indent="  ")
         yield ""

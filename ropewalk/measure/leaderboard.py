@@ -27,8 +27,8 @@ from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.opened_model import open_folder, open_model
 from ropewalk.measure.progress import showing_progress
-from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.leaderboard import BOARD, as_json, ranking_json, stopped, table, write_leaderboard
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.tasks.task_line import check_tasks, tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME

@@ -12,8 +12,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from ropewalk.folders import write_whole
-from ropewalk.measure.report.html_page import PageTable
-from ropewalk.measure.report.written_tables import csv_text
+from ropewalk.measure.report.written_tables import PageTable, csv_text
 from ropewalk.methods.spec import Json
 
 # A result in a notebook has no colours of its own, so that it is readable on a light and on a dark page.

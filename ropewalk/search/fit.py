@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from ropewalk.engines.export.export import export
 from ropewalk.errors import InvalidValue
@@ -25,8 +24,8 @@ from ropewalk.measure.comparison.precision import in_precision, is_free
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress
-from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.tables import interval
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
@@ -86,12 +85,7 @@ class FittedExtension(MeasuredResult):
 
     def for_terminal(self) -> Iterator[RenderableType]:
         """All that were tested, and which to use."""
-        drawn = Table(box=None, padding=(0, 1, 0, 0))
-        for name in self.table.head[:-1]:
-            drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
-        for row in self.table.rows:
-            drawn.add_row(*row[:-1])
-        yield drawn
+        yield PageTable(self.table.head[:-1], tuple(row[:-1] for row in self.table.rows)).for_terminal()
         yield ""
         yield textwrap.fill(self.sentences[0], TERMINAL_WIDTH)
 

@@ -102,7 +102,7 @@ def _stream(
     if as_json:
         print_json({"folder": out and str(out), **settings, "trained_len": known, **result.to_json()})
         return page
-    Console(markup=False).print(table(result))
+    Console(markup=False).print(table(result).for_terminal(words=(), space=2))
     print("\n" + "\n".join([CAPTION, *summary(result)]))
     if page:
         print(f"Written to {out}; the page is {page.name}")

@@ -15,11 +15,11 @@ from ropewalk.measure.report.comparison import write_report
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.drawing.paper import formats_of
 from ropewalk.measure.report.figures import keys_of
-from ropewalk.measure.report.html_page import PagePart, PageTable
+from ropewalk.measure.report.html_page import PagePart
 from ropewalk.measure.report.leaderboard_picture import RUNS, picture
 from ropewalk.measure.report.tables import size
 from ropewalk.measure.report.titles import of_projects
-from ropewalk.measure.report.written_tables import code, code_block, markdown_table, prose
+from ropewalk.measure.report.written_tables import PageTable, code, code_block, markdown_table, prose
 from ropewalk.methods.spec import Json
 
 PLAIN = re.compile(r"(?!www\.)[\w./ -]+")
@@ -64,7 +64,7 @@ def write_leaderboard(board: Leaderboard, folder: str | Path, *, command: str = 
     ]
     more = {BOARD: ranking_json(board)}
     return write_report(
-        board.comparison, folder, command=command, parts=parts, files=files, more=more, pictures=pictures
+        board.comparison, folder, command=command, before=parts, files=files, more=more, pictures=pictures
     )
 
 

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from rich.table import Table
-
 from ropewalk.measure.metrics.streaming import StreamResult, StreamSection
 from ropewalk.measure.report.drawing.build import line_chart, trained_mark
 from ropewalk.measure.report.drawing.charts import ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
+from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
 from ropewalk.measure.report.tables import size
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.methods.spec import Json
 
 DATA = "stream.json"
@@ -24,15 +23,13 @@ HEAD = ("tokens read", "loss", "accuracy", "ms per token", "cache")
 CAPTION = "loss, accuracy, ms per token: in the tokens since the row above"
 
 
-def table(result: StreamResult) -> Table:
+def table(result: StreamResult) -> PageTable:
     """All sections, several in each row."""
-    drawn = Table(box=None, padding=(0, 2, 0, 0))
-    for name in HEAD:
-        drawn.add_column(name, justify="right")
-    for row in _rows(result.stretches):
-        cells = f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}"
-        drawn.add_row(*cells, size(row.cache_bytes))
-    return drawn
+    rows = (
+        (f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}", size(row.cache_bytes))
+        for row in _rows(result.stretches)
+    )
+    return PageTable(HEAD, tuple(rows))
 
 
 def _rows(sections: Sequence[StreamSection]) -> list[StreamSection]:
@@ -97,7 +94,7 @@ def page_of(result: StreamResult, trained_len: int, settings: Json) -> ReportPag
         ],
         advice=summary(result),
         headline=[lead],
-        table=page_table(result),
+        table=table(result),
         table_name="From the beginning to the end",
         table_about=f"{CAPTION[0].upper()}{CAPTION[1:]}; a click on a heading sorts.",
         parts=[PagePart("time and memory", "What reading costs, by position.", tuple(others))],
@@ -105,15 +102,6 @@ def page_of(result: StreamResult, trained_len: int, settings: Json) -> ReportPag
         made=settings,
         data=DATA,
     )
-
-
-def page_table(result: StreamResult) -> PageTable:
-    """The rows of the table for the terminal."""
-    rows = (
-        (f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}", size(row.cache_bytes))
-        for row in _rows(result.stretches)
-    )
-    return PageTable(HEAD, tuple(rows))
 
 
 def figures(result: StreamResult, trained_len: int, name: str) -> list[ReportFigure]:
