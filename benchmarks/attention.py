@@ -64,7 +64,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The baseline: one table of angles, two rotations, torch's causal attention."""
     at = torch.arange(q.shape[2])
-    rotation = rotation_at(at, rw.Extension().theta.table(FACTS, 1), at)
+    rotation = rotation_at(at, rw.Extension().frequencies_or_rope.table(FACTS, 1), at)
     return scaled_dot_product_attention(rotate(q, rotation, False), rotate(k, rotation, False), v, is_causal=True)
 
 

@@ -26,7 +26,7 @@ from rounds import append, ratios, rounds
 WIDTH, LAYERS, HEADS, WORDS, HIDDEN = 512, 8, 8, 2048, 1408
 WINDOW, SINKS = 1024, 4
 FACTS = rw.Facts(trained_len=4096, head_dim=64, heads=HEADS)
-ROPE = rw.Extension().theta.table(FACTS, 1)
+ROPE = rw.Extension().frequencies_or_rope.table(FACTS, 1)
 DTYPES = (torch.float32, torch.bfloat16)
 
 # (layer, q, k, v) -> the output
@@ -201,7 +201,7 @@ def far_out() -> list[dict[str, Any]]:
         cache = LayerCache(Session(extension, FACTS, begins=(begin,)))
         got = torch.cat([cache.read(*(x[:, :, t : t + 1] for x in (q, k, v))) for t in range(200)], 2)
         positions = torch.arange(begin, begin + 200)[None]
-        expected = rw.reference_attention(q.double(), k.double(), v.double(), extension, FACTS, positions_bj=positions)
+        expected = rw.reference_attention(q.double(), k.double(), v.double(), extension, FACTS, rw.Tokens(positions))
         error = float((got - expected).abs().max() / expected.abs().max())
         rows.append(
             {"case": "streamed attention, float32", "position": begin, "error": f"{error:.1e}", "to_reach": 1e-5}

@@ -121,7 +121,7 @@ def ours(line: str, at: Step) -> Callable[[], object]:
     from ropewalk.attention.problem import layer_terms
 
     facts = Facts(trained_len=512, head_dim=at.size, heads=at.heads, kv_heads=at.groups)
-    layer = PagedLayer(layer_terms(parse(line, trained_len=512, target_len=4096), facts, None, None))
+    layer = PagedLayer(layer_terms(parse(line, trained_len=512, target_len=4096), facts))
     pages = at.random(at.pages, at.groups, layer.lanes, SIZE, at.size)
     table, slots = at.table, at.slots
     q, k = (at.random(at.requests, heads, at.size) for heads in (at.heads, at.groups))

@@ -35,12 +35,12 @@ def look(extension: rw.Extension, facts: rw.Facts, text: int) -> Look:
     """The last query's view."""
     row, keys = torch.tensor([text - 1]), torch.arange(text)
     visible, furthest = 0, 0.0
-    for span in extension.spans.spans():
+    for span in extension.reach_or_causal.spans():
         start, stop = (int(bound) for bound in span.bounds(row))
         visible += stop - start
         if stop > start:
             furthest = max(furthest, float((span.q_at(row) - span.k_at(keys[start:stop]).double()).max()))
-    trained, now = (option.theta.table(facts, text).inv_freq for option in (rw.Extension(), extension))
+    trained, now = (option.frequencies_or_rope.table(facts, text).inv_freq for option in (rw.Extension(), extension))
     slow = trained * facts.trained_len < 2 * torch.pi
     unknown = float((now / trained)[slow].max()) * furthest / (facts.trained_len - 1)
     scale = math.prod(float(scale.scale(row, facts, {}).max()) for scale in extension.scales)

@@ -17,9 +17,10 @@ from ropewalk.errors import (
 if TYPE_CHECKING:
     from ropewalk.attention import attend
     from ropewalk.engines.check.check import check
-    from ropewalk.engines.export.export import export
+    from ropewalk.engines.export import export
     from ropewalk.equation import reference_attention
     from ropewalk.extension.extension import Extension
+    from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
     from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
     from ropewalk.hf.load_options import LoadOptions
@@ -45,6 +46,7 @@ __all__ = [
     "RopewalkError",
     "RunOptions",
     "SearchOptions",
+    "Tokens",
     "UnknownName",
     "Unreadable",
     "attend",
@@ -77,11 +79,12 @@ _LATER = {
     "LoadOptions": "hf.load_options",
     "RunOptions": "measure.arguments",
     "SearchOptions": "search.fit",
+    "Tokens": "extension.inputs",
     "attend": "attention",
     "check": "engines.check.check",
     "compare": "measure.compare",
     "diagnose": "measure.diagnose",
-    "export": "engines.export.export",
+    "export": "engines.export",
     "fit": "search.fit",
     "leaderboard": "measure.leaderboard",
     "parse": "extension.parsing",
@@ -94,9 +97,10 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
+        globals()[name] = getattr(import_module(f"ropewalk.{_LATER[name]}"), name)
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

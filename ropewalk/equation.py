@@ -31,13 +31,12 @@ from torch import Tensor
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import (
+    ONE_TEXT,
     PAD,
+    Tokens,
     layer_extension,
-    number_keys,
     related_pairs,
-    require_last_seen,
     require_mask,
-    require_pair_positions,
     require_shapes,
 )
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
@@ -53,12 +52,8 @@ def reference_attention(
     v_bgjd: Tensor,
     extension: Extension,
     facts: Facts,
+    tokens: Tokens = ONE_TEXT,
     *,
-    positions_bj: Tensor | None = None,
-    documents_bj: Tensor | None = None,
-    pair_positions_bjp: Tensor | None = None,
-    last_seen_bj: Tensor | None = None,
-    layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
@@ -68,32 +63,27 @@ def reference_attention(
         q, k, v = torch.randn(1, 4, 40, 16), torch.randn(1, 2, 40, 16), torch.randn(1, 2, 40, 16)
         out = rw.reference_attention(q, k, v, rw.parse("rerope:window=8"), facts)
 
-    Queries are [batch, heads, queries, head_dim], keys and values [batch, kv_heads, keys, head_dim]; the queries are
-    those of the last keys. `positions_bj` are the positions of the keys (by default those of the extension; PAD for
-    padding), `documents_bj` separates packed texts. `pair_positions_bjp`, [batch, keys, pairs], says where each pair of
-    a key stands, if tokens have several positions, as in images: then `positions_bj` orders the tokens.
-    `last_seen_bj`, [batch, keys], is the position up to which a token sees, if that is later than its own, as where the
-    tokens of an image see each other. `weights` has the learned numbers by method name, and under "model" the logits of
-    the sinks and the factors of rotated queries. `model_mask_bhij`, [batch, heads or 1, queries, keys], is added to the
-    logits after the cap: what a layer of the model hides (-inf) or prefers by itself, beside what the reach hides. A
-    query without visible keys, such as a padded one, gives zeros.
+    q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys
+    k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated
+    v_bgjd: values, [batch, kv_heads, keys, any size]
+    extension: what is in force; where layers differ, that of one: `extension.at_layer(layer, facts)`
+    facts: what the model is
+    tokens: positions, padding, packed texts and images, where there is more than one text in each row
+    weights: what biases and scales learned, as in `extension.weights(facts)`; under "model" the logits of the model's
+        sinks and its factors of rotated queries
+    model_mask_bhij: [batch, heads or 1, queries, keys], added to the logits after the cap: what a layer of the model
+        hides (-inf) or prefers by itself, beside what the reach hides
+
+    A query without visible keys, such as a padded one, gives zeros.
     """
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
-    numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension.at_layer(layer, facts))
     weight_bhij = reference_weights(
-        q_bhid,
-        k_bgjd,
-        extension,
-        facts,
-        positions_bj=numbers_bj,
-        documents_bj=documents_bj,
-        pair_positions_bjp=pair_positions_bjp,
-        last_seen_bj=last_seen_bj,
-        layer=layer,
-        weights=weights,
-        model_mask_bhij=model_mask_bhij,
+        q_bhid, k_bgjd, extension, facts, tokens, weights=weights, model_mask_bhij=model_mask_bhij
     )
-    return weight_bhij @ _per_query_head(v_bgjd, facts).masked_fill((numbers_bj == PAD)[:, None, :, None], 0)
+    v_bhjd = _per_query_head(v_bgjd, facts)
+    if tokens.positions_bj is not None:  # what stands in padding may be infinite
+        v_bhjd = v_bhjd.masked_fill((tokens.positions_bj == PAD).to(v_bhjd.device)[:, None, :, None], 0)
+    return weight_bhij @ v_bhjd
 
 
 def reference_weights(
@@ -101,28 +91,17 @@ def reference_weights(
     k_bgjd: Tensor,
     extension: Extension,
     facts: Facts,
+    tokens: Tokens = ONE_TEXT,
     *,
-    positions_bj: Tensor | None = None,
-    documents_bj: Tensor | None = None,
-    pair_positions_bjp: Tensor | None = None,
-    last_seen_bj: Tensor | None = None,
-    layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
-    """The attention weights, [batch, heads, queries, keys] in float64; arguments as for `reference_attention`."""
+    """The attention weights, [batch, heads, queries, keys] in float64.
+
+    q_bhid, k_bgjd, extension, facts, tokens, weights, model_mask_bhij: as for `reference_attention`
+    """
     logit_bhij = reference_logits(
-        q_bhid,
-        k_bgjd,
-        extension,
-        facts,
-        positions_bj=positions_bj,
-        documents_bj=documents_bj,
-        pair_positions_bjp=pair_positions_bjp,
-        last_seen_bj=last_seen_bj,
-        layer=layer,
-        weights=weights,
-        model_mask_bhij=model_mask_bhij,
+        q_bhid, k_bgjd, extension, facts, tokens, weights=weights, model_mask_bhij=model_mask_bhij
     )
     return _softmax(logit_bhij, (weights or {}).get(MODEL, {}).get(SINKS))
 
@@ -132,27 +111,26 @@ def reference_logits(
     k_bgjd: Tensor,
     extension: Extension,
     facts: Facts,
+    tokens: Tokens = ONE_TEXT,
     *,
-    positions_bj: Tensor | None = None,
-    documents_bj: Tensor | None = None,
-    pair_positions_bjp: Tensor | None = None,
-    last_seen_bj: Tensor | None = None,
-    layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
-    """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach."""
-    learned, facts = weights or {}, extension.ground(facts)
-    extension = layer_extension(extension, facts, layer, learned)
+    """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach.
+
+    q_bhid, k_bgjd, extension, facts, tokens, weights, model_mask_bhij: as for `reference_attention`
+    """
+    learned, facts = weights or {}, extension.builds_on(facts)
+    extension = layer_extension(extension, facts, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
-    numbers_bj = number_keys(k_bgjd, positions_bj, documents_bj, extension)
+    numbers_bj = tokens.numbers(k_bgjd, extension, facts)
     before = k_bgjd.shape[2] - q_bhid.shape[2]
     numbers_bi = numbers_bj[:, before:]
-    require_pair_positions(pair_positions_bjp, numbers_bj, extension, facts)
-    require_last_seen(last_seen_bj, numbers_bj, extension, facts)
-    until_bi = numbers_bi if last_seen_bj is None else torch.maximum(numbers_bi, last_seen_bj[:, before:])
-    related_bij = related_pairs(numbers_bi, numbers_bj, documents_bj, until_bi)
+    until_bi = numbers_bi
+    if tokens.last_seen_bj is not None:
+        until_bi = torch.maximum(numbers_bi, tokens.last_seen_bj[:, before:])
+    related_bij = related_pairs(numbers_bi, numbers_bj, tokens.documents_bj, until_bi)
     padded_bj = numbers_bj == PAD
     q_bhid = q_bhid.double().masked_fill((numbers_bi == PAD)[:, None, :, None], 0)
     k_bhjd = _per_query_head(k_bgjd, facts).masked_fill(padded_bj[:, None, :, None], 0)
@@ -161,19 +139,19 @@ def reference_logits(
     scale_bhi = _scale([spec for spec in extension.scales if not spec.of_rotation], i_bi, facts, learned)
     warmth_bhi = _scale([spec for spec in extension.scales if spec.of_rotation], i_bi, facts, learned)
     w_d = learned.get(MODEL, {}).get(AFTER_ROTATION)
-    turns_p = extension.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
+    turns_p = extension.frequencies_or_rope.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
     logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
-    for table, rows_bi in _rows_by_table(extension.theta, facts, i_bi):
-        for span in extension.spans.spans():
+    for table, rows_bi in _rows_by_table(extension.frequencies_or_rope, facts, i_bi):
+        for span in extension.reach_or_causal.spans():
             start_bi, stop_bi = span.bounds(i_bi)
             stop_bi = torch.where(stop_bi == i_bi + 1, until_bi + 1, stop_bi)[:, :, None]
             inside_bij = (start_bi[:, :, None] <= j_bj[:, None]) & (j_bj[:, None] < stop_bi)
             inside_bij &= related_bij & rows_bi[:, :, None]
             q_at_bi, k_at_bj = span.q_at(i_bi), span.k_at(j_bj)
-            if pair_positions_bjp is None and span.pairs is None:
+            if tokens.pair_positions_bjp is None and span.pairs is None:
                 rotated_q, rotated_k = _rotate_both(q_bhid, q_at_bi, k_bhjd, k_at_bj, table, facts)
             else:
-                positions = j_bj[..., None] if pair_positions_bjp is None else pair_positions_bjp
+                positions = j_bj[..., None] if tokens.pair_positions_bjp is None else tokens.pair_positions_bjp
                 places = _places_of_pairs(span, positions[:, before:], positions, turns_p)
                 rotated_q = rotate(q_bhid, places[0], table, facts.interleaved)
                 rotated_k = rotate(k_bhjd, places[1], table, facts.interleaved)

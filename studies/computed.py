@@ -82,7 +82,7 @@ def shifted() -> list[float]:
     q, k = some(1, 1, TEXT, 128, seed=0), some(1, 1, TEXT, 128, seed=1)
     facts, extension = rw.Facts(trained_len=2048, head_dim=128), rw.Extension(frequencies=RoPE())
     at = torch.arange(TEXT)[None]
-    logits = [reference_logits(q, k, extension, facts, positions_bj=places) for places in (at, at + 1000)]
+    logits = [reference_logits(q, k, extension, facts, rw.Tokens(places)) for places in (at, at + 1000)]
     within = logits[0] > -math.inf
     return [-float((logits[0] - logits[1])[within].abs().max())]
 

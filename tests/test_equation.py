@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
+from ropewalk import Extension, Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.equation import PAD, reference_logits, rotate
 from ropewalk.methods.biases import KerpleLog
 from ropewalk.methods.frequencies import ByParts, Dynamic, NoPE, RoPE
@@ -89,9 +89,9 @@ def test_a_temperature_multiplies_the_dimensions_that_the_schedule_rotates():
 
 def apart_by_pair(extension, facts, numbers, apart):
     """The distances of every pair, [rows, keys, pairs]."""
-    inv_freq = extension.theta.table(facts, 1).inv_freq
+    inv_freq = extension.frequencies_or_rope.table(facts, 1).inv_freq
     apart = apart[:, :, None].repeat(1, 1, len(inv_freq))
-    for span in extension.spans.spans():
+    for span in extension.reach_or_causal.spans():
         start, stop = span.bounds(numbers)
         inside = (start[:, None] <= numbers) & (numbers < stop[:, None])
         if span.pairs is not None:
@@ -104,10 +104,10 @@ def apart_by_pair(extension, facts, numbers, apart):
 
 def complex_attention(extension, q, k, v, facts):
     """The equation in complex numbers, from a matrix of apparent distances: no vector is ever rotated."""
-    length, numbers = q.shape[2], extension.numbering.number(q.shape[2])
-    apart = relative(extension.spans, int(numbers[-1]) + 1)[numbers][:, numbers]
+    length, numbers = q.shape[2], extension.positions_or_sequential.number(q.shape[2])
+    apart = relative(extension.reach_or_causal, int(numbers[-1]) + 1)[numbers][:, numbers]
     k, v = (x.repeat_interleave(facts.heads // facts.groups, 1) for x in (k, v))
-    tables = [extension.theta.table(facts, int(number) + 1) for number in numbers]
+    tables = [extension.frequencies_or_rope.table(facts, int(number) + 1) for number in numbers]
     turning = 2 * len(tables[0].inv_freq)
 
     def join(x):
@@ -191,7 +191,7 @@ def test_the_last_queries_alone_answer_as_in_the_whole(extension):
 
 @each_method
 def test_a_row_sees_nothing_of_what_follows(extension):
-    if extension.numbering.name == "randomized":
+    if extension.positions_or_sequential.name == "randomized":
         pytest.skip("evenly spaced numbers depend on the length by definition")
     q, k, v = tensors()
     short = attend(extension, q[:, :, :20], k[:, :, :20], v[:, :, :20])
@@ -203,14 +203,14 @@ def test_a_row_sees_nothing_of_what_follows(extension):
 def test_padding_and_batch_mates_do_not_matter(extension, side):
     """A row of 20 tokens beside one of 41, with NaN where it is padded."""
     q, k, v = tensors(batch=2)
-    numbers = extension.numbering.number(20)
+    numbers = extension.positions_or_sequential.number(20)
     place = slice(N - 20, N) if side == "left" else slice(0, 20)
     positions = torch.full((2, N), PAD)
-    positions[0], positions[1, place] = extension.numbering.number(N), numbers
+    positions[0], positions[1, place] = extension.positions_or_sequential.number(N), numbers
     for x in (q, k, v):
         x[1, :, positions[1] == PAD] = torch.nan
-    got = attend(extension, q, k, v, positions_bj=positions)
-    alone = attend(extension, *(x[1:, :, place] for x in (q, k, v)), positions_bj=numbers[None])
+    got = attend(extension, q, k, v, tokens=Tokens(positions))
+    alone = attend(extension, *(x[1:, :, place] for x in (q, k, v)), tokens=Tokens(numbers[None]))
     torch.testing.assert_close(got[1:, :, place], alone)
     torch.testing.assert_close(got[:1], attend(extension, q[:1], k[:1], v[:1]))
     padded = torch.ones(N, dtype=torch.bool)
@@ -221,13 +221,13 @@ def test_padding_and_batch_mates_do_not_matter(extension, side):
 @each_method
 def test_packed_documents_do_not_see_each_other(extension):
     q, k, v = tensors()
-    number = extension.numbering.number
+    number = extension.positions_or_sequential.number
     positions = torch.cat([number(25), number(N - 25)])[None]
     documents = torch.tensor([[0] * 25 + [1] * (N - 25)])
-    got = attend(extension, q, k, v, documents_bj=documents)
-    assert torch.equal(attend(extension, q, k, v, positions_bj=positions, documents_bj=documents), got)
+    got = attend(extension, q, k, v, tokens=Tokens(documents_bj=documents))
+    assert torch.equal(attend(extension, q, k, v, tokens=Tokens(positions, documents_bj=documents)), got)
     for part in (slice(0, 25), slice(25, N)):
-        alone = attend(extension, *(x[:, :, part] for x in (q, k, v)), positions_bj=positions[:, part])
+        alone = attend(extension, *(x[:, :, part] for x in (q, k, v)), tokens=Tokens(positions[:, part]))
         torch.testing.assert_close(got[:, :, part], alone)
 
 
@@ -247,8 +247,8 @@ def test_layers_have_their_own_extension():
     last = Extension(frequencies=NoPE(), reach=Causal(), scales=(LogN(clipped=False),))
     mixed = Extension(reach=Window(window=4), layers={-1: last})
     for layer, expected in ((0, Extension(reach=Window(window=4))), (3, last), (-1, last)):
-        torch.testing.assert_close(attend(mixed, q, k, v, layer=layer), attend(expected, q, k, v))
-    with pytest.raises(InvalidValue, match="this extension differs between layers; pass a layer"):
+        torch.testing.assert_close(attend(mixed.at_layer(layer, FACTS), q, k, v), attend(expected, q, k, v))
+    with pytest.raises(InvalidValue, match=r"this extension differs between layers; take that of one by at_layer\("):
         attend(mixed, q, k, v)
 
 
@@ -272,7 +272,7 @@ def test_gradients_are_those_of_the_function(text):
 def test_positions_of_the_extension_number_the_keys():
     q, k, v = tensors(length=9)
     spaced = Extension(positions=Randomized(limit=90))
-    by_hand = attend(Extension(), q, k, v, positions_bj=torch.arange(0, 90, 10)[None])
+    by_hand = attend(Extension(), q, k, v, tokens=Tokens(torch.arange(0, 90, 10)[None]))
     torch.testing.assert_close(attend(spaced, q, k, v), by_hand)
 
 
@@ -310,18 +310,14 @@ def test_wrong_shapes_are_refused(cut, message):
 def test_xpos_far_out_is_xpos():
     """Only the distance counts, also where the decay of a position on its own has long overflowed."""
     q, k, v = tensors(length=9)
-    here, far = (attend(parse("xpos"), q, k, v, positions_bj=torch.arange(9)[None] + start) for start in (0, 10**7))
+    here, far = (attend(parse("xpos"), q, k, v, tokens=Tokens(torch.arange(9)[None] + start)) for start in (0, 10**7))
     torch.testing.assert_close(far, here, rtol=0, atol=1e-7)
 
 
 def test_no_queries_give_no_answers():
     q, k, v = tensors()
-    assert attend(Extension(), q[:, :, :0], k, v, documents_bj=torch.zeros(1, N, dtype=torch.int64)).shape == (
-        1,
-        4,
-        0,
-        16,
-    )
+    tokens = Tokens(documents_bj=torch.zeros(1, N, dtype=torch.int64))
+    assert attend(Extension(), q[:, :, :0], k, v, tokens=tokens).shape == (1, 4, 0, 16)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 
 from ropewalk import Extension, Facts, parse
 from ropewalk.extension import presets
-from ropewalk.extension.presets.needs import needs
+from ropewalk.extension.presets import needs
 from ropewalk.extension.slots import SLOTS
 from ropewalk.methods.docstrings import page_of
 from ropewalk.methods.reach import effective_distances
@@ -95,7 +95,7 @@ def used_methods() -> set[str]:
     used = set()
     for line in (*(preset.__name__ for preset in presets.ALL), *ALONE):
         extension = _parsed(line, LARGE)
-        for part in (extension, *(inner for _, inner in extension.overrides)):
+        for part in (extension, *(inner for _, inner in extension.layer_items)):
             used |= {f"{slot}.{spec.name}" for slot, specs in part.specs.items() for spec in specs}
     searched = {"frequencies.longrope", "frequencies.by_shares"}
     return used | searched | {"reach.causal", "positions.sequential"}  # the latter are what an empty slot is
@@ -125,8 +125,8 @@ def draw_gallery(folder: Path = FOLDER) -> None:
 def _draw(line: str, path: Path) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(8.4, 2.4), layout="constrained")
     small, large = parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers), _parsed(line, LARGE)
-    lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.overrides))  # as most layers are
-    _draw_reach(panels[0], small.at_layer(lower, SMALL), "a lower layer" if small.overrides else "a query")
+    lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.layer_items))  # as most layers are
+    _draw_reach(panels[0], small.at_layer(lower, SMALL), "a lower layer" if small.layer_items else "a query")
     _draw_pairs(panels[1], large.at_layer(lower, LARGE))
     _draw_logit(panels[2], large.at_layer(lower, LARGE))
     drawn = io.BytesIO()
@@ -137,7 +137,7 @@ def _draw(line: str, path: Path) -> None:
 
 def _draw_reach(panel: Axes, extension: Extension, who: str) -> None:
     places = torch.arange(READ)
-    seen = effective_distances(extension.spans, places, places)
+    seen = effective_distances(extension.reach_or_causal, places, places)
     known, new = (seen.where(mask, torch.nan).numpy() for mask in (seen < TRAINED, seen >= TRAINED))
     panel.imshow(known, cmap="Greys_r", vmin=0, vmax=1.25 * TRAINED)
     panel.imshow(new, cmap=ListedColormap(["#d9534f"]))
@@ -147,8 +147,8 @@ def _draw_reach(panel: Axes, extension: Extension, who: str) -> None:
 
 
 def _draw_pairs(panel: Axes, extension: Extension) -> None:
-    trained = parse("rope").theta.table(LARGE, 1).inv_freq
-    now = extension.theta.table(LARGE, TARGET).inv_freq
+    trained = parse("rope").frequencies_or_rope.table(LARGE, 1).inv_freq
+    now = extension.frequencies_or_rope.table(LARGE, TARGET).inv_freq
     panel.set_title("each pair is slowed by", fontsize=9)
     if not now.any():
         panel.text(0.5, 0.5, "no rotation", ha="center", va="center", transform=panel.transAxes)
@@ -172,7 +172,7 @@ def _draw_pairs(panel: Axes, extension: Extension) -> None:
 def _draw_logit(panel: Axes, extension: Extension) -> None:
     places = torch.arange(1, TARGET + 1, TARGET // 256)
     weights = extension.weights(LARGE, torch.Generator().manual_seed(0))
-    decay = extension.theta.table(LARGE, TARGET).log_decay
+    decay = extension.frequencies_or_rope.table(LARGE, TARGET).log_decay
     if extension.biases:
         last = torch.full_like(places, TARGET)
         parts = [spec.bias(places, last, LARGE, weights.get(spec.name, {})) for spec in extension.biases]

@@ -41,7 +41,7 @@ def draw_reach(path: Path) -> None:
     """One panel per reach: grey is a distance the model knows, red one that it never saw."""
     figure, panels = plt.subplots(2, 4, figsize=(12, 6.6), layout="constrained")
     for panel, (title, text) in zip(panels.flat, REACHES.items(), strict=True):
-        seen = effective_distances(parse(text).spans, torch.arange(LENGTH), torch.arange(LENGTH))
+        seen = effective_distances(parse(text).reach_or_causal, torch.arange(LENGTH), torch.arange(LENGTH))
         image = panel.imshow(seen.where(seen < TRAINED, torch.nan), cmap="Greys_r", vmin=0, vmax=TRAINED - 1)
         panel.imshow(seen.where(seen >= TRAINED, torch.nan), cmap=ListedColormap(["#d9534f"]))
         panel.set_title(title)
@@ -62,9 +62,9 @@ def draw_frequencies(path: Path) -> None:
     facts = Facts(trained_len=4096, head_dim=128)
     figure, panel = plt.subplots(figsize=(9, 4.6), layout="constrained")
     for (title, text), style in zip(SCHEDULES.items(), STYLES, strict=True):
-        theta = parse(text).theta.table(facts, 8 * facts.trained_len).inv_freq
-        panel.plot(parse("rope").theta.table(facts, 1).inv_freq / theta, linestyle=style, label=title)
-    turns = facts.trained_len * parse("rope").theta.table(facts, 1).inv_freq / (2 * math.pi)
+        theta = parse(text).frequencies_or_rope.table(facts, 8 * facts.trained_len).inv_freq
+        panel.plot(parse("rope").frequencies_or_rope.table(facts, 1).inv_freq / theta, linestyle=style, label=title)
+    turns = facts.trained_len * parse("rope").frequencies_or_rope.table(facts, 1).inv_freq / (2 * math.pi)
     for limit in (32, 1):
         place = int((turns > limit).sum())
         panel.axvline(place, color="grey", linewidth=0.8)

@@ -152,8 +152,8 @@ def refusal(
 def prepared(extension: rw.Extension, facts: rw.Facts, inputs: Sequence[Tensor], weights: Any) -> AttentionInputs:
     """What a backend is given, as `attend` makes it for one sequence."""
     q, k, v = inputs
-    at, terms = torch.arange(k.shape[2]), layer_terms(extension, facts, None, weights)
-    keys = [SpanKeys(k, v, at)] * len(terms.extension.spans.spans())
+    at, terms = torch.arange(k.shape[2]), layer_terms(extension, facts, weights)
+    keys = [SpanKeys(k, v, at)] * len(terms.extension.reach_or_causal.spans())
     segments = segments_of(terms.extension, terms.facts, at, [at] * len(keys))
     return AttentionInputs(problem_of(q, at, keys, segments, terms), terms, q, at.to(q.device), keys)
 
@@ -184,7 +184,7 @@ def shared(run: Attention) -> Attention:
 def plain(length: int, facts: rw.Facts, place: Place, kernel: SDPBackend = SDPBackend.FLASH_ATTENTION) -> Attention:
     """The baseline; its angles are computed before."""
     at = torch.arange(length)
-    rotation = rotation_at(at, rw.Extension().theta.table(facts, 1), at)
+    rotation = rotation_at(at, rw.Extension().frequencies_or_rope.table(facts, 1), at)
     placed = Rotation(*(part.to(place.device, torch.float32) for part in rotation))
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -236,5 +236,5 @@ def weights_of(extension: rw.Extension, facts: rw.Facts, place: Place, *, learni
 def share_of_pairs(extension: rw.Extension, facts: rw.Facts, length: int) -> float:
     """The query-key pairs that an extension sees, as a share of those that causal attention sees."""
     at = torch.arange(length)
-    segments = segments_of(extension, facts, at, [at] * len(extension.spans.spans()))
+    segments = segments_of(extension, facts, at, [at] * len(extension.reach_or_causal.spans()))
     return sum(tile.pairs for one in segments for tile in one.tiles) / (length * (length + 1) / 2)

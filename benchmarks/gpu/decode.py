@@ -97,7 +97,11 @@ def filled(text: str, fill: Fill, facts: rw.Facts, place: Place) -> tuple[LayerC
     while cache.count < fill.cached:
         cache.read(*vectors(min(place.either(PIECE, 8), fill.cached - cache.count), fill, facts, place))
     i = torch.tensor([fill.cached])
-    bounds = [span.bounds(i) for span in extension.spans.spans()] if extension.reach else [(i - fill.cached, i + 1)]
+    bounds = (
+        [span.bounds(i) for span in extension.reach_or_causal.spans()]
+        if extension.reach
+        else [(i - fill.cached, i + 1)]
+    )
     return cache, sum(int(stop - start.clamp(min=0)) for start, stop in bounds)
 
 

@@ -6,7 +6,6 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,14 +22,7 @@ from ropewalk.attention.layout.sequences import (
 )
 from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.inputs import (
-    number_keys,
-    require_kinship,
-    require_last_seen,
-    require_mask,
-    require_pair_positions,
-    require_shapes,
-)
+from ropewalk.extension.inputs import ONE_TEXT, Tokens, require_kinship, require_mask, require_shapes
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.positions import Sequential
 from ropewalk.methods.spec import Weights
@@ -42,35 +34,31 @@ def attend(
     v_bgjd: Tensor,
     extension: Extension,
     facts: Facts,
+    tokens: Tokens = ONE_TEXT,
     *,
-    positions_bj: Tensor | None = None,
-    documents_bj: Tensor | None = None,
-    pair_positions_bjp: Tensor | None = None,
-    last_seen_bj: Tensor | None = None,
-    layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
     """Causal attention under an extension; equal to `reference_attention` with the same arguments, but fast.
 
-    `q_bhid` is [batch, heads, queries, head_dim], `k_bgjd` [batch, kv_heads, keys, head_dim] and `v_bgjd` [batch,
-    kv_heads, keys, any size]; the queries are the last of the keys. The result is [batch, heads, queries, value size],
-    in the type of the inputs; a padded query gives zeros. Gradients reach all inputs and `weights`.
+    q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys
+    k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated
+    v_bgjd: values, [batch, kv_heads, keys, any size]
+    extension: what is in force; where layers differ, that of one: `extension.at_layer(layer, facts)`
+    facts: what the model is
+    tokens: positions, padding, packed texts and images, where there is more than one text in each row
+    weights: what biases and scales learned, as in `extension.weights(facts)`
+    model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits by itself
 
-    `positions_bj`, [batch, keys], numbers the keys: ascending within each sequence, -1 for padding. `documents_bj`,
-    [batch, keys], separates packed sequences. `pair_positions_bjp`, [batch, keys, pairs], says where each pair of a key
-    stands, if tokens have several positions, as in images: then `positions_bj` orders the tokens. `last_seen_bj`,
-    [batch, keys], is the position up to which a token sees, if that is later than its own. `weights` are the learned
-    numbers, as in `extension.weights(facts)`. `model_mask_bhij`, [batch, heads or 1, queries, keys], is what a layer of
-    the model adds to its logits by itself.
+    The result is [batch, heads, queries, value size], in the type of the inputs; a padded query gives zeros. Gradients
+    reach all inputs and `weights`.
 
         facts = Facts(trained_len=4096, head_dim=64, heads=8, kv_heads=2)
         q, k, v = torch.randn(1, 8, 9000, 64), torch.randn(1, 2, 9000, 64), torch.randn(1, 2, 9000, 64)
         out = attend(q, k, v, parse("rerope:window=1024"), facts)  # [1, 8, 9000, 64]
     """
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
-    tokens = _Tokens(positions_bj, documents_bj, pair_positions_bjp, last_seen_bj)
-    terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
+    terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, weights)
     query_slots = [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
     queries = split_batch(q_bhid, groups, query_slots)
     keys, values = (split_batch(x, groups, [group.slots for group in groups]) for x in (k_bgjd, v_bgjd))
@@ -91,24 +79,21 @@ def explain(
     v_bgjd: Tensor,
     extension: Extension,
     facts: Facts,
+    tokens: Tokens = ONE_TEXT,
     *,
-    positions_bj: Tensor | None = None,
-    documents_bj: Tensor | None = None,
-    pair_positions_bjp: Tensor | None = None,
-    last_seen_bj: Tensor | None = None,
-    layer: int | None = None,
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> str:
     """Which backend `attend` would use with the same arguments and why: a line for each group of equal sequences.
+
+    q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, weights, model_mask_bhij: as for `attend`
 
     Nothing is computed. With the arguments of the example of `attend`, the result is
 
         1 row, 9000 queries, 9000 keys: flash: 3 tiles by fused kernels, 40,504,500 query-key pairs
     """
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
-    tokens = _Tokens(positions_bj, documents_bj, pair_positions_bjp, last_seen_bj)
-    terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, layer, weights)
+    terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, weights)
     lines, query_slots = [], [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
     for group, mask in zip(groups, split_mask(model_mask_bhij, groups, query_slots), strict=True):
         keys = _for_every_span(k_bgjd, v_bgjd, group, terms)
@@ -121,20 +106,7 @@ def explain(
 def _for_every_span(k_bgjd: Tensor, v_bgjd: Tensor, group: SequenceGroup, terms: LayerTerms) -> list[SpanKeys]:
     """All spans read the same keys here."""
     span_keys = SpanKeys(k_bgjd, v_bgjd, group.numbers, False, group.pair_positions, group.last_seen)
-    return [span_keys] * len(terms.extension.spans.spans())
-
-
-class _Tokens(NamedTuple):
-    """What the caller says of the tokens."""
-
-    positions_bj: Tensor | None
-    documents_bj: Tensor | None
-    pair_positions_bjp: Tensor | None
-    last_seen_bj: Tensor | None
-
-    @property
-    def of_images(self) -> bool:
-        return self.pair_positions_bjp is not None or self.last_seen_bj is not None
+    return [span_keys] * len(terms.extension.reach_or_causal.spans())
 
 
 def _prepare(
@@ -143,23 +115,19 @@ def _prepare(
     v_bgjd: Tensor,
     extension: Extension,
     facts: Facts,
-    tokens: _Tokens,
-    layer: int | None,
+    tokens: Tokens,
     weights: Mapping[str, Weights] | None,
 ) -> tuple[LayerTerms, list[SequenceGroup]]:
     """Check everything before any work; the layer's terms, and the batch as sequence groups."""
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     require_kinship(q_bhid, k_bgjd, v_bgjd)
-    terms, queries = layer_terms(extension, facts, layer, weights), q_bhid.shape[2]
+    terms, queries = layer_terms(extension, facts, weights), q_bhid.shape[2]
 
     def groups() -> list[SequenceGroup]:
-        numbers_bj = number_keys(k_bgjd, tokens.positions_bj, tokens.documents_bj, terms.extension)
-        require_pair_positions(tokens.pair_positions_bjp, numbers_bj, terms.extension, terms.facts)
-        require_last_seen(tokens.last_seen_bj, numbers_bj, terms.extension, terms.facts)
-        return sequence_groups(numbers_bj, *tokens[1:], queries=queries)
+        return sequence_groups(tokens.numbers(k_bgjd, terms.extension, terms.facts), tokens, queries)
 
     # What images bring is checked against each layer's extension; other numberings may draw random numbers anew.
-    if tokens.of_images or not isinstance(terms.extension.numbering, Sequential):
+    if tokens.of_images or not isinstance(terms.extension.positions_or_sequential, Sequential):
         return terms, groups()
     spec = (queries, k_bgjd.shape, tokens.positions_bj is None, tokens.documents_bj is None)
     return terms, compute_once("sequence groups", spec, tuple(x for x in tokens if x is not None), groups)

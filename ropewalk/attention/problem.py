@@ -17,10 +17,10 @@ from ropewalk.attention.layout.segments import Segment, SpanKeys
 from ropewalk.attention.rotation.rotate import RotatedCopies, compute_dtype, rotated_copies
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
-from ropewalk.methods.biases.signature import Bias
+from ropewalk.methods.biases.bias import Bias
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
-from ropewalk.methods.frequencies.signature import Frequencies
-from ropewalk.methods.scales.signature import Scale
+from ropewalk.methods.frequencies.frequencies import Frequencies
+from ropewalk.methods.scales.scale import Scale
 from ropewalk.methods.spec import Weights
 
 # The sum of the biases at these effective distances, [heads, distances], float64
@@ -78,9 +78,9 @@ class LayerTerms(NamedTuple):
     def _scale_of(self, spec: Scale, i: Tensor) -> Tensor:
         """One scale: a factor of all dimensions, or of each where it multiplies only some."""
         scale_hi1 = spec.scale(i, self.facts, self.weights.get(spec.name, {}))[..., None]
-        dims = scaled_dims(spec, self.extension.theta, self.facts)
-        if dims == self.facts.head_dim:
+        if not spec.of_rotation:
             return scale_hi1
+        dims = rotating_dims(self.extension.frequencies_or_rope, self.facts)
         rest = torch.ones_like(scale_hi1).expand(-1, -1, self.facts.head_dim - dims)
         return torch.cat([scale_hi1.expand(-1, -1, dims), rest], -1)
 
@@ -97,27 +97,30 @@ class LayerTerms(NamedTuple):
         return q_bhid
 
 
-def layer_terms(
-    extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None
-) -> LayerTerms:
+def layer_terms(extension: Extension, facts: Facts, weights: Mapping[str, Weights] | None = None) -> LayerTerms:
     """The terms of one layer, checked against the model and against the learned numbers."""
-    facts, weights = extension.ground(facts), weights or {}
+    facts, weights = extension.builds_on(facts), weights or {}
     shapes = tuple((name, tuple((key, x.shape) for key, x in group.items())) for name, group in weights.items())
-    return LayerTerms(_complete_extension(extension, facts, layer, shapes), facts, weights)
+    return LayerTerms(_complete_extension(extension, facts, shapes), facts, weights)
 
 
 @lru_cache(maxsize=256)
-def _complete_extension(extension: Extension, facts: Facts, layer: int | None, shapes: Shapes) -> Extension:
+def _complete_extension(extension: Extension, facts: Facts, shapes: Shapes) -> Extension:
     """The layer's extension with no slot empty. Worked out once, not by every layer in every call."""
     weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
-    of_layer = layer_extension(extension, facts, layer, weights)
-    return replace(of_layer, frequencies=of_layer.theta, reach=of_layer.spans, positions=of_layer.numbering)
+    of_layer = layer_extension(extension, facts, weights)
+    return replace(
+        of_layer,
+        frequencies=of_layer.frequencies_or_rope,
+        reach=of_layer.reach_or_causal,
+        positions=of_layer.positions_or_sequential,
+    )
 
 
 @lru_cache(maxsize=256)
-def scaled_dims(spec: Scale, theta: Frequencies, facts: Facts) -> int:
-    """How many dimensions a scale multiplies, the first of a head."""
-    return 2 * len(theta.table(facts, 1).inv_freq) if spec.of_rotation else facts.head_dim
+def rotating_dims(theta: Frequencies, facts: Facts) -> int:
+    """How many dimensions rotate, the first of a head."""
+    return 2 * len(theta.table(facts, 1).inv_freq)
 
 
 class Problem(NamedTuple):

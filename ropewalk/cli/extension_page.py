@@ -113,13 +113,13 @@ def _parsed(line: str, facts: Facts, target: int | None) -> tuple[Extension, int
 
 
 def _stretch(extension: Extension) -> float:
-    stretch = extension.theta.stretch
+    stretch = extension.frequencies_or_rope.stretch
     return stretch if math.isfinite(stretch) else TIMES
 
 
 def _all_specs(extension: Extension) -> list[tuple[str, Spec]]:
     """All methods in use, those inside others and of single layers included, without repeats."""
-    parts = [extension, *(override for _, override in extension.overrides)]
+    parts = [extension, *(override for _, override in extension.layer_items)]
     specs = [(slot, spec) for part in parts for slot, methods in part.specs.items() for spec in methods]
     return list(dict.fromkeys((slot, part) for slot, spec in specs for part in with_inner(spec)))
 
@@ -137,9 +137,9 @@ def _parameters(console: Console, extension: Extension) -> None:
 def _pairs(shown: ShownExtension) -> list[RotatedPair]:
     """Every pair."""
     (_, extension, facts, length), turn = shown, 2 * math.pi
-    after = extension.theta.table(facts, length).inv_freq
+    after = extension.frequencies_or_rope.table(facts, length).inv_freq
     before = RoPE().table(replace(facts, rotary_dim=2 * len(after)), length).inv_freq
-    reached = _reached_by_pair(extension.spans, length - 1, extension.turns(facts)) + 1
+    reached = _reached_by_pair(extension.reach_or_causal, length - 1, extension.turns(facts)) + 1
     return [
         RotatedPair(
             pair=pair,
@@ -165,7 +165,7 @@ def _reached_by_pair(reach: Reach, i: int, turns: Tensor) -> Tensor:
 
 def _reached(shown: ShownExtension) -> float:
     """The largest effective distance in the text, and one."""
-    return furthest(shown.extension.spans, shown.length - 1) + 1
+    return furthest(shown.extension.reach_or_causal, shown.length - 1) + 1
 
 
 def _rotations(console: Console, shown: ShownExtension) -> None:

@@ -44,12 +44,14 @@ def limit_of(host: Any, to: int | None) -> LengthLimit:
 def covered_length(extension: Extension, facts: Facts) -> float:
     """The longest text in which no layer meets an effective distance beyond the trained ones, times its stretch."""
     every = {extension.at_layer(layer, facts) for layer in range(facts.layers)}
-    return min(_longest_below(layer, layer.ground(facts).trained_len * layer.theta.stretch) for layer in every)
+    return min(
+        _longest_below(layer, layer.builds_on(facts).trained_len * layer.frequencies_or_rope.stretch) for layer in every
+    )
 
 
 def _longest_below(extension: Extension, length: float) -> float:
     def exceeds(row: int) -> bool:
-        return furthest(extension.spans, row) + 1 > length
+        return furthest(extension.reach_or_causal, row) + 1 > length
 
     return bisect_left(range(NO_LIMIT), True, key=exceeds) if exceeds(NO_LIMIT) else math.inf
 

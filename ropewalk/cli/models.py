@@ -165,6 +165,6 @@ def fitting(
     silence_transformers()
     text = fetch_config(model, options).get_text_config()
     (known, original), length_asked = lengths_of(text, corrected=options.trained_len), target(to, field)
-    require_beyond(field, length_asked, original if line.instead else known)
+    require_beyond(field, length_asked, original if line.replaces_scaling else known)
     reached = max(known, needed) if length_asked is None and needed else length_asked
     return parse_for_config(text, line, reached, trained_len=options.trained_len)

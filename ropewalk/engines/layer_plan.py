@@ -2,15 +2,16 @@
 
 A layer without a plan is the engine's own business. A plan is carried by the engine's rotary modules (*tables*) where
 one static table and one factor per query row say it all; anything else needs Ropewalk's attention in the engine.
+Nothing is stored in the process: several models, each by its own config.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -19,12 +20,14 @@ from torch import Tensor
 from ropewalk.errors import Unreadable, name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.files import read_json
+from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Causal, Window
 from ropewalk.methods.record import parameters
 from ropewalk.methods.scales import Scale
 from ropewalk.methods.spec import Json, Weights
 
+KEY = "ropewalk"  # of the plan among rope parameters, and of the extension's line in the text config
 NUMBERS, FLAGS = ("scaling", "query_factor", "rotating_factor"), ("rotates", "norm_follows")
 
 
@@ -182,14 +185,14 @@ def _why_not_tables(layer: LayerPlan, target_len: int) -> str:
     extension, facts = layer.extension, layer.facts
     if extension.biases:
         return f"{extension.biases[0].name} adds to the logits"
-    if not isinstance(extension.spans, Causal) and extension.reach != _own_window(layer):
-        return f"{extension.spans.name} changes which keys a query sees, or where"
+    if not isinstance(extension.reach_or_causal, Causal) and extension.reach != _own_window(layer):
+        return f"{extension.reach_or_causal.name} changes which keys a query sees, or where"
     if not layer.rotates:
         return f"{_first_scale(layer)} scales layers that do not rotate"
-    if len(extension.theta.stages(facts, target_len)) > 1:
-        return f"{extension.theta.name} rotates rows of different lengths differently"
-    if extension.theta.table(facts, 1).log_decay.any():
-        return f"{extension.theta.name} decays with the distance"
+    if len(extension.frequencies_or_rope.stages(facts, target_len)) > 1:
+        return f"{extension.frequencies_or_rope.name} rotates rows of different lengths differently"
+    if extension.frequencies_or_rope.table(facts, 1).log_decay.any():
+        return f"{extension.frequencies_or_rope.name} decays with the distance"
     scale = layer.row_scale(torch.arange(2))
     if any(spec.weights(facts) for spec in extension.scales) or len(scale) > 1:
         return f"{_first_scale(layer)} scales heads differently"
@@ -209,7 +212,7 @@ def _first_scale(layer: LayerPlan) -> str:
 
 
 def _table(layer: LayerPlan) -> Tensor:
-    return layer.extension.theta.table(layer.facts, 1).inv_freq.double()
+    return layer.extension.frequencies_or_rope.table(layer.facts, 1).inv_freq.double()
 
 
 def _rotation_of(layer: LayerPlan) -> tuple[Any, ...]:
@@ -244,3 +247,45 @@ def _weights(values: Any) -> dict[str, dict[str, Tensor]]:
         return {name: {key: torch.tensor(x, dtype=torch.float64) for key, x in group} for name, group in groups.items()}
     except (AttributeError, TypeError, ValueError) as wrong:
         raise Unreadable("weights", "lists of numbers by method and name", values) from wrong
+
+
+# The plans in a model's config.
+
+
+def plan_in(rope_parameters: Mapping[str, Any] | None) -> ModelPlan | None:
+    """The plan among the rope parameters of a model, or of one type of its layers."""
+    if not rope_parameters or rope_parameters.get("rope_type") != ROPE_TYPE:
+        return None
+    return read_plan(rope_parameters.get(KEY, ""))
+
+
+@lru_cache(maxsize=32)
+def read_plan(text: str) -> ModelPlan:
+    """A plan from its JSON text. One text is one object."""
+    return ModelPlan.from_json(text)
+
+
+def plans_of(config: Any) -> list[ModelPlan]:
+    """The plans of a text config: one, or one for each type of layers that the extension changes."""
+    return [plan for parameters in _parameters(config) if (plan := plan_in(parameters)) is not None]
+
+
+def plan_of_layer(config: Any, index: int) -> tuple[ModelPlan, LayerPlan] | None:
+    """The plan of the layer with this number in the model, with that of its model; None where there is none.
+
+    planned = plan_of_layer(vllm_config.model_config.hf_text_config, extract_layer_index(prefix))
+    if planned is not None and not planned[0].is_tables: ...  # Ropewalk's attention computes it
+    """
+    for plan in plans_of(config):
+        layer = plan.layers[index] if index < len(plan.layers) else None
+        if layer is not None:
+            return plan, layer
+    return None
+
+
+def _parameters(config: Any) -> Iterator[Mapping[str, Any]]:
+    parameters = getattr(config, "rope_parameters", None) or {}
+    if not isinstance(parameters, Mapping):
+        return
+    nested = [part for part in parameters.values() if isinstance(part, Mapping)]
+    yield from nested or [parameters]

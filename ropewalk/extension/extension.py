@@ -12,15 +12,14 @@ import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.extension import extension_json
 from ropewalk.extension.notation import INSTEAD
-from ropewalk.extension.slots import PER_LAYER, SLOTS, Slot
+from ropewalk.extension.slots import PER_LAYER, SLOTS, Slot, read_layers, read_object, read_slot
 from ropewalk.methods.biases import Bias
 from ropewalk.methods.decoding import Decoding
 from ropewalk.methods.docstrings import page_of
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.methods.frequencies import Frequencies, RoPE
-from ropewalk.methods.frequencies.signature import rewrap, unwrap, wrap
+from ropewalk.methods.frequencies.frequencies import rewrap, unwrap, wrap
 from ropewalk.methods.positions import Positions, Sequential
 from ropewalk.methods.reach import Causal, Reach, furthest
 from ropewalk.methods.scales import Scale
@@ -44,7 +43,7 @@ class Extension:
         rw.Extension(frequencies=ByParts(factor=4), scales=(LogN(),)) == rw.parse("by_parts:factor=4+log_n")
 
     A checkpoint may come with its own schedule: a stretched table of frequencies. `frequencies` map that table. With
-    `instead` they replace it, as if the model had never been stretched.
+    `replaces_scaling` (`+instead` in notation) they replace it, as if the model had never been stretched.
 
     `layers` maps a layer (negative: from the last) to the extension of that layer; its empty slots keep those of the
     whole.
@@ -58,31 +57,31 @@ class Extension:
     decoding: Decoding | None = None
     surgery: tuple[Surgery, ...] = ()
     layers: Layers | Mapping[int, Extension] = ()
-    instead: bool = False
+    replaces_scaling: bool = False
 
     def __post_init__(self) -> None:
         for name, slot in SLOTS.items():
             object.__setattr__(self, name, _check_slot(name, getattr(self, name), slot))
         object.__setattr__(self, "layers", _check_layers(self.layers))
-        if not isinstance(self.instead, bool):
-            raise InvalidValue(INSTEAD, "true or false", self.instead)
+        if not isinstance(self.replaces_scaling, bool):
+            raise InvalidValue(INSTEAD, "true or false", self.replaces_scaling)
 
     # What is in force where a slot is empty.
 
     @property
-    def theta(self) -> Frequencies:
+    def frequencies_or_rope(self) -> Frequencies:
         return self.frequencies or RoPE()
 
     @property
-    def spans(self) -> Reach:
+    def reach_or_causal(self) -> Reach:
         return self.reach or Causal()
 
     @property
-    def numbering(self) -> Positions:
+    def positions_or_sequential(self) -> Positions:
         return self.positions or Sequential()
 
     @property
-    def overrides(self) -> Layers:
+    def layer_items(self) -> Layers:
         """`layers` as stored: pairs of a layer and its extension, in order."""
         return cast(Layers, self.layers)
 
@@ -92,18 +91,20 @@ class Extension:
         filled = {name: getattr(self, name) for name in SLOTS}
         return {name: value if isinstance(value, tuple) else (value,) for name, value in filled.items() if value}
 
-    def ground(self, facts: Facts) -> Facts:
-        """The facts that this extension builds on: the checkpoint's, or with `instead` those before its schedule."""
-        return facts.undone if self.instead else facts
+    def builds_on(self, facts: Facts) -> Facts:
+        """The facts that this extension starts from: the checkpoint's, or those before the scaling that it replaces."""
+        return facts.unscaled if self.replaces_scaling else facts
 
     def turns(self, facts: Facts) -> Tensor:
         """How often each pair turns within the trained length, under the table of the first row."""
-        return self.theta.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
+        return self.frequencies_or_rope.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
 
     def at_layer(self, layer: int | None, facts: Facts) -> Extension:
         """The extension that is in force in one layer, without `layers`."""
         if layer is None and self.layers:
-            raise InvalidValue.because("layer", "this extension differs between layers", remedy="pass a layer")
+            raise InvalidValue.because(
+                "layer", "this extension differs between layers", remedy="take that of one by at_layer(...)"
+            )
         override = self._by_layer(facts).get(-1 if layer is None else _layer_index(layer, facts))
         return self._overridden(override or Extension())
 
@@ -114,26 +115,30 @@ class Extension:
         return replace(self, **{**stated, "layers": ()})
 
     def _by_layer(self, facts: Facts) -> dict[int, Extension]:
-        by_layer = {_layer_index(key, facts): extension for key, extension in self.overrides}
-        if len(by_layer) < len(self.overrides):
-            keys = [key for key, _ in self.overrides]
+        by_layer = {_layer_index(key, facts): extension for key, extension in self.layer_items}
+        if len(by_layer) < len(self.layer_items):
+            keys = [key for key, _ in self.layer_items]
             raise DoesNotFit("layers", f"different layers of a model with {facts.layers} layers", keys)
         return by_layer
 
     def check_against(self, facts: Facts) -> None:
         """Refuse a model that this extension does not fit, before anything is computed or changed."""
-        facts = self.ground(facts)
+        facts = self.builds_on(facts)
         for override in self._by_layer(facts).values():
             self._overridden(override).check_against(facts)
-        self.theta.check_against(facts)
-        familiar = replace(facts, trained_len=int(min(facts.trained_len * self.theta.stretch, MOST_POSITIONS)))
+        self.frequencies_or_rope.check_against(facts)
+        familiar = replace(
+            facts, trained_len=int(min(facts.trained_len * self.frequencies_or_rope.stretch, MOST_POSITIONS))
+        )
         for name, specs in self.specs.items():
             for spec in specs:
                 spec.check_against(familiar if name == "reach" else facts)
         if self.biases:
             row = torch.tensor([min(LONG_FACTOR * facts.trained_len, MOST_POSITIONS)])
             for bias in self.biases:
-                bias.check_reached(furthest(self.spans, int(row)), _sees_all(self.spans, row), facts)
+                bias.check_reached(
+                    furthest(self.reach_or_causal, int(row)), _sees_all(self.reach_or_causal, row), facts
+                )
 
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, dict[str, Tensor]]:
         """Initial values of the parameters of biases and scales, by method name, for methods that learn."""
@@ -167,19 +172,19 @@ class Extension:
                 merged[name] = _combine_schedules(mine, theirs)
             else:
                 merged[name] = _one_of(name, mine, theirs)
-        layers = _merge_layers(dict(self.overrides), dict(other.overrides))
-        return Extension(**merged, layers=layers, instead=self.instead or other.instead)
+        layers = _merge_layers(dict(self.layer_items), dict(other.layer_items))
+        return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def over(self, other: Extension) -> Extension:
         """This extension over another: its filled slots replace the other's, its empty slots keep them.
 
-        Frequencies replace the other's together with their temperature; `instead` removes both. A wrapper that is open
-        goes around the other's schedule.
+        Frequencies replace the other's together with their temperature; `replaces_scaling` removes both. A wrapper that
+        is open goes around the other's schedule.
         """
         core = unwrap(self.frequencies).core
-        if core is not None or self.instead:
+        if core is not None or self.replaces_scaling:
             scales = tuple(spec for spec in other.scales if not spec.of_frequencies)
-            other = replace(other, scales=scales, frequencies=None if self.instead else other.frequencies)
+            other = replace(other, scales=scales, frequencies=None if self.replaces_scaling else other.frequencies)
         merged: dict[str, Any] = {}
         for name, slot in SLOTS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -190,10 +195,10 @@ class Extension:
                 merged[name] = theirs if mine is None else rewrap(mine, theirs)
             else:
                 merged[name] = mine or theirs
-        layers = dict(other.overrides)
-        for key, override in self.overrides:
+        layers = dict(other.layer_items)
+        for key, override in self.layer_items:
             layers[key] = override.over(layers.get(key, Extension()))
-        return Extension(**merged, layers=layers, instead=self.instead or other.instead)
+        return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def to_json(self) -> Json:
         """Every filled slot, every method with all its parameters, so that it survives a change of defaults."""
@@ -201,16 +206,16 @@ class Extension:
         for name, specs in self.specs.items():
             values[name] = [spec.to_json() for spec in specs] if SLOTS[name].several else specs[0].to_json()
         if self.layers:
-            values["layers"] = {str(key): override.to_json() for key, override in self.overrides}
-        return {**values, INSTEAD: True} if self.instead else values
+            values["layers"] = {str(key): override.to_json() for key, override in self.layer_items}
+        return {**values, INSTEAD: True} if self.replaces_scaling else values
 
     @classmethod
     def from_json(cls, values: str | Mapping[str, Any]) -> Extension:
         """The inverse of `to_json`, from a dict or a JSON text. Unknown keys are errors."""
-        read = extension_json.load(values)
-        filled = {name: extension_json.content(name, value) for name, value in read.items() if name in SLOTS}
-        layers = [(key, cls.from_json(content)) for key, content in extension_json.layers(read.get("layers", {}))]
-        return cls(**filled, layers=tuple(layers), instead=read.get(INSTEAD, False))
+        read = read_object(values)
+        filled = {name: read_slot(name, value) for name, value in read.items() if name in SLOTS}
+        layers = [(key, cls.from_json(content)) for key, content in read_layers(read.get("layers", {}))]
+        return cls(**filled, layers=tuple(layers), replaces_scaling=read.get(INSTEAD, False))
 
     def describe(self) -> str:
         """The resulting formula, and every part of it."""
@@ -221,14 +226,14 @@ class Extension:
         if warmth:
             lines.append(f"{warmth.removesuffix(' * ')} multiplies the dimensions that rotate, as transformers does")
         lines.append("")
-        shown = {"frequencies": (self.theta,), "reach": (self.spans,), **self.specs}
+        shown = {"frequencies": (self.frequencies_or_rope,), "reach": (self.reach_or_causal,), **self.specs}
         for name, specs in shown.items():
             for part in (part for spec in specs for part in with_inner(spec)):
                 page = page_of(part)
                 lines += [f"{name}.{part}", *_indent(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
-        if self.instead:
+        if self.replaces_scaling:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
-        for key, override in self.overrides:
+        for key, override in self.layer_items:
             lines += [f"in layer {key}:", *_indent(self._overridden(override).describe()), ""]
         return "\n".join(lines).rstrip()
 
@@ -272,7 +277,7 @@ def _check_layer(key: Any, extension: Any) -> None:
     if not isinstance(extension, Extension):
         raise InvalidValue(f"layers[{key}]", "an Extension", extension)
     outside = [name for name in extension.specs if name not in PER_LAYER]
-    outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.instead
+    outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.replaces_scaling
     if outside:
         remedy = "set instead on the whole extension" if outside[0] == INSTEAD else ""
         raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", outside[0], remedy=remedy)

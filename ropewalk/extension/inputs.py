@@ -1,4 +1,4 @@
-"""Checks of the inputs of attention: shapes that fit the facts, ascending positions, separate texts.
+"""The inputs of attention, checked: shapes that fit the facts, and tokens: ascending positions, separate texts.
 
 Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,11 +22,9 @@ PAD = -1  # the position of padding
 TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def layer_extension(
-    extension: Extension, facts: Facts, layer: int | None, weights: Mapping[str, Weights] | None
-) -> Extension:
-    """The layer's extension, checked against the model and, if passed, against the learned numbers."""
-    local = extension.at_layer(layer, facts)
+def layer_extension(extension: Extension, facts: Facts, weights: Mapping[str, Weights] | None = None) -> Extension:
+    """The extension of one layer, checked against the model and, if passed, against the learned numbers."""
+    local = extension.at_layer(None, facts)
     local.check_against(facts)
     if weights is not None:
         local.check_weights(weights, facts)
@@ -36,18 +35,21 @@ def layer_extension(
 
 def _require_no_decay(extension: Extension, facts: Facts) -> None:
     """Refuse a decay under a reach that places pairs differently: a decay counts one distance for all pairs."""
-    if any(span.pairs for span in extension.spans.spans()) and extension.theta.table(facts, 1).log_decay.any():
-        sentence = f"{extension.theta.name} needs one distance, but {extension.spans.name} gives each pair its own"
+    schedule, reach = extension.frequencies_or_rope, extension.reach_or_causal
+    if any(span.pairs for span in reach.spans()) and schedule.table(facts, 1).log_decay.any():
+        sentence = f"{schedule.name} needs one distance, but {reach.name} gives each pair its own"
         raise DoesNotFit.because("frequencies", sentence, remedy="take a schedule without decay")
 
 
 def _require_numbers(extension: Extension, facts: Facts) -> None:
     """Refuse a schedule with NaN or infinity: a softmax over NaN would hide it."""
     for length in (1, 4 * facts.trained_len):
-        table = extension.theta.table(facts, length)
+        table = extension.frequencies_or_rope.table(facts, length)
         if not (table.inv_freq.isfinite().all() and table.log_decay.isfinite().all()):
             rule = f"finite in every pair (rows of length {length})"
-            raise InvalidValue("frequencies", rule, str(extension.theta), remedy="correct the schedule's table")
+            raise InvalidValue(
+                "frequencies", rule, str(extension.frequencies_or_rope), remedy="correct the schedule's table"
+            )
 
 
 def require_shapes(q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, facts: Facts) -> None:
@@ -89,67 +91,95 @@ def require_mask(model_mask_bhij: Tensor | None, q_bhid: Tensor, k_bgjd: Tensor)
         raise InvalidValue("model_mask_bhij", rule, f"{model_mask_bhij.dtype} {got[0]} on {got[1]}")
 
 
-def number_keys(
-    k_bgjd: Tensor, positions_bj: Tensor | None, documents_bj: Tensor | None, extension: Extension
-) -> Tensor:
-    """The position of every key: as passed, or as the extension numbers every text."""
-    shape = (k_bgjd.shape[0], k_bgjd.shape[2])
-    for name, x_bj in (("positions_bj", positions_bj), ("documents_bj", documents_bj)):
-        if x_bj is not None and (tuple(x_bj.shape) != shape or x_bj.is_floating_point() or x_bj.dtype == torch.bool):
-            raise InvalidValue(name, f"whole numbers of shape {shape}", f"{x_bj.dtype} {tuple(x_bj.shape)}")
-    texts_bj = torch.zeros(shape, dtype=torch.int64) if documents_bj is None else documents_bj.cpu()
-    if not shape[0]:
-        return torch.zeros(shape, dtype=torch.int64, device=k_bgjd.device)
-    padded_bj = torch.zeros(shape, dtype=torch.bool) if positions_bj is None else positions_bj.cpu() == PAD
-    _require_adjacent(texts_bj, padded_bj)
-    if positions_bj is None:
-        rows = [torch.cat([extension.numbering.number(count) for count in _runs(row)]) for row in texts_bj]
-        return torch.stack(rows).to(k_bgjd.device)
-    for numbers, texts in zip(positions_bj.cpu(), texts_bj, strict=True):
-        _require_ascending(numbers, texts)
-    return positions_bj.to(k_bgjd.device, torch.int64)
+class Tokens(NamedTuple):
+    """What is said of the tokens whose keys attention sees. By default each row is one text, numbered by the extension.
 
-
-def require_pair_positions(
-    pair_positions_bjp: Tensor | None, numbers_bj: Tensor, extension: Extension, facts: Facts
-) -> None:
-    """Refuse positions of pairs of another shape, and extensions that are not defined on several positions.
-
-    A reach decides by the order of tokens what a query sees, and places each pair by the pair's own position. That is
-    defined where a later position never gets an earlier place, and a key never a place behind its query.
+    tokens = rw.Tokens(documents_bj=torch.tensor([[0, 0, 0, 1, 1]]))  # two texts packed into a row
+    out = rw.attend(q, k, v, extension, facts, tokens)
     """
-    if pair_positions_bjp is None:
-        return
-    shape = (*numbers_bj.shape, facts.rotating // 2)
-    if tuple(pair_positions_bjp.shape) != shape or pair_positions_bjp.is_floating_point():
-        got = f"{pair_positions_bjp.dtype} {tuple(pair_positions_bjp.shape)}"
-        raise InvalidValue("pair_positions_bjp", f"whole numbers of shape {shape}", got)
-    if extension.theta.table(facts, 1).log_decay.any():
-        _refuse_several(extension.theta.name, "frequencies")
-    if not (_rises(extension, facts) and _looks_back(extension, facts)):
-        _refuse_several(extension.spans.name, "reach")
+
+    positions_bj: Tensor | None = None  # [batch, keys]: ascending within each text, PAD for padding
+    documents_bj: Tensor | None = None  # [batch, keys]: which text of its row a token belongs to, where rows are packed
+    # [batch, keys, pairs]: where each pair stands, if tokens have several positions, as in images; then `positions_bj`
+    # orders the tokens
+    pair_positions_bjp: Tensor | None = None
+    # [batch, keys]: the position up to which a token sees, if later than its own, as where tokens of an image do
+    last_seen_bj: Tensor | None = None
+
+    @property
+    def of_images(self) -> bool:
+        """Whether they have several positions, or see later ones."""
+        return self.pair_positions_bjp is not None or self.last_seen_bj is not None
+
+    def numbers(self, k_bgjd: Tensor, extension: Extension, facts: Facts) -> Tensor:
+        """The position of every key, as passed or as the extension numbers every text; all fields are checked."""
+        numbers_bj = self._numbers(k_bgjd, extension)
+        self._require_pair_positions(numbers_bj, extension, facts)
+        self._require_last_seen(numbers_bj, extension, facts)
+        return numbers_bj
+
+    def _numbers(self, k_bgjd: Tensor, extension: Extension) -> Tensor:
+        shape, positions_bj, documents_bj = (k_bgjd.shape[0], k_bgjd.shape[2]), self.positions_bj, self.documents_bj
+        for name, x_bj in (("positions_bj", positions_bj), ("documents_bj", documents_bj)):
+            if x_bj is not None and (tuple(x_bj.shape) != shape or not _is_whole(x_bj)):
+                raise InvalidValue(name, f"whole numbers of shape {shape}", f"{x_bj.dtype} {tuple(x_bj.shape)}")
+        texts_bj = torch.zeros(shape, dtype=torch.int64) if documents_bj is None else documents_bj.cpu()
+        if not shape[0]:
+            return torch.zeros(shape, dtype=torch.int64, device=k_bgjd.device)
+        padded_bj = torch.zeros(shape, dtype=torch.bool) if positions_bj is None else positions_bj.cpu() == PAD
+        _require_adjacent(texts_bj, padded_bj)
+        if positions_bj is None:
+            number = extension.positions_or_sequential.number
+            rows = [torch.cat([number(count) for count in _runs(row)]) for row in texts_bj]
+            return torch.stack(rows).to(k_bgjd.device)
+        for numbers, texts in zip(positions_bj.cpu(), texts_bj, strict=True):
+            _require_ascending(numbers, texts)
+        return positions_bj.to(k_bgjd.device, torch.int64)
+
+    def _require_pair_positions(self, numbers_bj: Tensor, extension: Extension, facts: Facts) -> None:
+        """Refuse positions of pairs of another shape, and extensions that are not defined on several positions.
+
+        A reach decides by the order of tokens what a query sees, and places each pair by the pair's own position. That
+        is defined where a later position never gets an earlier place, and a key never a place behind its query.
+        """
+        if self.pair_positions_bjp is None:
+            return
+        shape = (*numbers_bj.shape, facts.rotating // 2)
+        if tuple(self.pair_positions_bjp.shape) != shape or self.pair_positions_bjp.is_floating_point():
+            got = f"{self.pair_positions_bjp.dtype} {tuple(self.pair_positions_bjp.shape)}"
+            raise InvalidValue("pair_positions_bjp", f"whole numbers of shape {shape}", got)
+        if extension.frequencies_or_rope.table(facts, 1).log_decay.any():
+            _refuse_several(extension.frequencies_or_rope.name, "frequencies")
+        if not (_rises(extension, facts) and _looks_back(extension, facts)):
+            _refuse_several(extension.reach_or_causal.name, "reach")
+
+    def _require_last_seen(self, numbers_bj: Tensor, extension: Extension, facts: Facts) -> None:
+        """Refuse other shapes, and biases, which are defined for earlier keys only."""
+        if self.last_seen_bj is None:
+            return
+        if self.last_seen_bj.shape != numbers_bj.shape or self.last_seen_bj.is_floating_point():
+            got = f"{self.last_seen_bj.dtype} {tuple(self.last_seen_bj.shape)}"
+            raise InvalidValue("last_seen_bj", f"whole numbers of shape {tuple(numbers_bj.shape)}", got)
+        if extension.biases:
+            sentence = f"{extension.biases[0].name} is not defined for later keys, which tokens of an image see"
+            raise DoesNotFit.because("biases", sentence, remedy="leave images out, or use another method")
+        if not _rises(extension, facts):
+            sentence = f"{extension.reach_or_causal.name} is not defined for later keys, which tokens of an image see"
+            raise DoesNotFit.because("reach", sentence, remedy=OTHERS)
 
 
-def require_last_seen(last_seen_bj: Tensor | None, numbers_bj: Tensor, extension: Extension, facts: Facts) -> None:
-    """Refuse other shapes, and biases, which are defined for earlier keys only."""
-    if last_seen_bj is None:
-        return
-    if last_seen_bj.shape != numbers_bj.shape or last_seen_bj.is_floating_point():
-        got = f"{last_seen_bj.dtype} {tuple(last_seen_bj.shape)}"
-        raise InvalidValue("last_seen_bj", f"whole numbers of shape {tuple(numbers_bj.shape)}", got)
-    if extension.biases:
-        sentence = f"{extension.biases[0].name} is not defined for later keys, which tokens of an image see"
-        raise DoesNotFit.because("biases", sentence, remedy="leave images out, or use another method")
-    if not _rises(extension, facts):
-        sentence = f"{extension.spans.name} is not defined for later keys, which tokens of an image see"
-        raise DoesNotFit.because("reach", sentence, remedy=OTHERS)
+ONE_TEXT = Tokens()  # one text in each row
+
+
+def _is_whole(x: Tensor) -> bool:
+    return not x.is_floating_point() and x.dtype != torch.bool
 
 
 @lru_cache(maxsize=256)
 def _rises(extension: Extension, facts: Facts) -> bool:
     """Whether a later position never gets an earlier place."""
     at = torch.arange(4 * facts.trained_len)
-    places = (place(at) for span in extension.spans.spans() for place in (span.q_at, span.k_at))
+    places = (place(at) for span in extension.reach_or_causal.spans() for place in (span.q_at, span.k_at))
     return all(bool((place.diff() >= 0).all()) for place in places)
 
 
@@ -157,7 +187,7 @@ def _rises(extension: Extension, facts: Facts) -> bool:
 def _looks_back(extension: Extension, facts: Facts) -> bool:
     """Whether no key is placed behind its query, even at the same position, as tokens of one image are."""
     at = torch.arange(4 * facts.trained_len)
-    latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.spans.spans())  # key of any row
+    latest = ((span, int(span.bounds(at)[1].max()) - 1) for span in extension.reach_or_causal.spans())  # key of any row
     return all(bool((span.q_at(at) >= span.k_at(at.clamp(max=max(last, 0)))).all()) for span, last in latest)
 
 

@@ -16,7 +16,7 @@ from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import presets
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import INSTEAD, Term, read, unknown_name
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.extension.slots import SLOTS, method
 from ropewalk.files import read_text
 from ropewalk.methods.facts import Facts
@@ -35,7 +35,7 @@ class Line(NamedTuple):
     stored: Extension | None = None  # where the line names a file
 
     @property
-    def instead(self) -> bool:
+    def replaces_scaling(self) -> bool:
         """Whether the line replaces the checkpoint's own schedule."""
         return any(term.name == INSTEAD for term in self.terms)
 
@@ -51,7 +51,7 @@ class Line(NamedTuple):
         if self.stored is not None:
             return self.stored
         require_whole("original_len", original_len)
-        ground = original_len or trained_len if self.instead else trained_len
+        ground = original_len or trained_len if self.replaces_scaling else trained_len
         known = dict(zip(CONTEXT, (ground, target_len, layers), strict=True))
         for name, value in known.items():
             require_whole(name, value)
@@ -90,8 +90,14 @@ def parse(
         rw.parse("yarn+log_n", trained_len=4096, target_len=32768)
         rw.parse("extension.json")
 
-    Lengths are in tokens, `layers` counts attention layers. Presets derive their values from them; values in the line
-    win. A line with `+instead` replaces the checkpoint's own schedule: its lengths count from `original_len`.
+    Presets derive their values from what follows the text; values in the line win.
+
+    Args:
+        text: a line of notation, or the path of a file that an extension was written to.
+        trained_len: the trained length in tokens.
+        target_len: the target length in tokens.
+        layers: how many attention layers the model has.
+        original_len: the length before the checkpoint's own schedule, from which a line with `+instead` counts.
     """
     lengths = {"trained_len": trained_len, "target_len": target_len, "original_len": original_len}
     return read_line(text).build(layers=layers, **lengths)
@@ -131,7 +137,7 @@ def _require_method(slot: str, term: Term) -> None:
 
 def _extension(term: Term, context: Mapping[str, int]) -> Extension:
     if term.name == INSTEAD:
-        return Extension(instead=True)
+        return Extension(replaces_scaling=True)
     if term.name in PRESETS:
         return _preset(term, context)
     slot, name = _slot_and_name(term.name)

@@ -1,10 +1,17 @@
-"""The slots of an extension: one per factor of the equation, with the methods that may fill it."""
+"""The slots of an extension: one per factor of the equation, with the methods that may fill it; read from JSON.
+
+Unknown and repeated keys of the JSON are refused.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from ropewalk.errors import UnknownName
+from ropewalk.errors import UnknownName, Unreadable
+from ropewalk.extension.notation import DEEPEST, INSTEAD
+from ropewalk.files import read_json
 from ropewalk.methods import biases, decoding, frequencies, positions, reach, scales, surgery
 from ropewalk.methods.biases import Bias
 from ropewalk.methods.decoding import Decoding
@@ -12,8 +19,11 @@ from ropewalk.methods.frequencies import Frequencies
 from ropewalk.methods.positions import Positions
 from ropewalk.methods.reach import Reach
 from ropewalk.methods.scales import Scale
-from ropewalk.methods.spec import Spec
+from ropewalk.methods.spec import Spec, build
 from ropewalk.methods.surgery import Surgery
+
+LAYER = r"-?(0|[1-9][0-9]{0,8})"
+LONGEST_JSON = 4_000_000  # characters: divisors of 288 pairs, long and short, in 128 layers are 1,500,000
 
 
 class Slot(NamedTuple):
@@ -44,3 +54,48 @@ def method(slot: str, name: str) -> type[Spec]:
         if spec.name == name:
             return spec
     raise UnknownName("method", name, known=[method.name for method in methods], owner=slot)
+
+
+def read_object(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object in a JSON text, or the object itself."""
+    if isinstance(values, str) and len(values) > LONGEST_JSON:
+        raise Unreadable("extension", f"JSON of at most {LONGEST_JSON:,} characters", len(values))
+    read = read_json(values, "extension") if isinstance(values, str) else values
+    if not isinstance(read, Mapping):
+        raise Unreadable("extension", "a JSON object of slots", read)
+    for name in read:
+        if name not in (*SLOTS, "layers", INSTEAD):
+            raise UnknownName("slot", name, known=[*SLOTS, "layers", INSTEAD], owner="the equation")
+    return read
+
+
+def read_slot(name: str, value: Any) -> Any:
+    """The method, or methods, in the JSON of a slot."""
+    if not SLOTS[name].several:
+        return _spec(name, value)
+    if not isinstance(value, list | tuple):
+        raise Unreadable(name, "a JSON list", value)
+    return [_spec(name, item) for item in value]
+
+
+def read_layers(value: Any) -> list[tuple[int, Any]]:
+    """Layer numbers with the JSON of their extensions."""
+    if not isinstance(value, Mapping):
+        raise Unreadable("layers", "a JSON object", value)
+    for key, content in value.items():
+        if isinstance(key, bool) or not re.fullmatch(LAYER, str(key)):
+            raise Unreadable("layers", "keyed by whole numbers", key)
+        if not isinstance(content, Mapping) or "layers" in content:
+            raise Unreadable(f"layers[{key}]", "a JSON object of slots, without layers", content)
+    return [(int(key), content) for key, content in value.items()]
+
+
+def _spec(name: str, values: Any, depth: int = 1) -> Spec:
+    if not isinstance(values, Mapping) or "name" not in values:
+        raise Unreadable(name, "a JSON object with a name", values)
+    if depth > DEEPEST:
+        raise Unreadable(name, f"nested at most {DEEPEST} deep", values)
+    arguments = {
+        key: _spec(name, value, depth + 1) if isinstance(value, Mapping) else value for key, value in values.items()
+    }
+    return build(method(name, values["name"]), {key: value for key, value in arguments.items() if key != "name"})

@@ -42,4 +42,5 @@ _LATER = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'ropewalk.hf' has no attribute {name!r}")
-    return getattr(import_module(f"ropewalk.hf.{_LATER[name]}"), name)
+    globals()[name] = getattr(import_module(f"ropewalk.hf.{_LATER[name]}"), name)
+    return globals()[name]

@@ -58,7 +58,7 @@ def place_model(model: Any, options: LoadOptions = UNSTATED, *, small_in_float32
 
 def is_small(model: Any) -> bool:
     """Whether float32 costs little; quantised weights have no other precision."""
-    from ropewalk.hf.probe.quantised import format_of
+    from ropewalk.hf.probe.host import format_of
 
     return not format_of(model) and sum(parameter.numel() for parameter in model.parameters()) < SMALL_MODEL
 

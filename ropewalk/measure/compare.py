@@ -35,8 +35,15 @@ from ropewalk.measure.comparison.comparison import (
     measure_candidates,
     tasks_of,
 )
-from ropewalk.measure.comparison.plan import ComparisonPlan, Cost, plan_comparison
-from ropewalk.measure.comparison.precision import calibrated_in_fastest, calibration_text, is_free, size_in_words
+from ropewalk.measure.comparison.plan import (
+    ComparisonPlan,
+    Cost,
+    calibrated_in_fastest,
+    calibration_text,
+    is_free,
+    plan_comparison,
+    size_in_words,
+)
 from ropewalk.measure.comparison.race import TimeIsUp
 from ropewalk.measure.comparison.runner import Cell, Measuring, ResultRow
 from ropewalk.measure.comparison.store import Store
@@ -62,7 +69,7 @@ from ropewalk.measure.report.tables import (
 from ropewalk.measure.report.titles import texts
 from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, aligned
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.measure.tasks.task_line import tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME

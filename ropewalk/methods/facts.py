@@ -60,7 +60,7 @@ class Facts(Checked):
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
-    def undone(self) -> Facts:
+    def unscaled(self) -> Facts:
         """The same model without the schedule that it came with. Pairs that never rotate are its layout, and stay."""
         fixed = [theta == 0 for theta in self.inv_freq or ()]
         plain = (self.base ** (-2 * pair / self.rotating) for pair in range(len(fixed)))

@@ -40,16 +40,16 @@ def draw(text: str, facts: Facts, length: int) -> Json:
         line = read_line(text)
         extension = line.build_for(facts, length)
         extension.check_against(facts)
-        ground = extension.ground(facts)
+        ground = extension.builds_on(facts)
         first = extension.at_layer(0, ground)
         _require_small(first)
-        reach = f"{first.spans}@{length}"
+        reach = f"{first.reach_or_causal}@{length}"
         angles = pair_angles(extension, ground, length)
         drawing = _words(line, extension) | _numbers(extension, first, facts, length) | {"reach": reach}
         drawing |= {"pairs": _pairs(angles), "warnings": warnings(line, extension, facts, length, angles)}
         if engines := in_engines(line, facts, length):
             drawing |= {"engines": engines.kinds, "flags": engines.flags}
-        return {"drawings": {key: drawing}, "reaches": {reach: _reach(first.spans, length)}}
+        return {"drawings": {key: drawing}, "reaches": {reach: _reach(first.reach_or_causal, length)}}
     except RopewalkError as refused:
         return {"drawings": {key: {"refused": str(refused)}}, "reaches": {}}
 
@@ -91,7 +91,7 @@ def ground_of(facts: Facts) -> Json:
 
 def _words(line: Line, extension: Extension) -> Json:
     """What a line is and what it is made of, as keys of the catalogue and as lines."""
-    made = [(None, extension), *extension.overrides]
+    made = [(None, extension), *extension.layer_items]
     methods = dict.fromkeys(
         f"{slot}.{spec.name}" for _, one in made for slot, specs in one.specs.items() for spec in specs
     )
@@ -107,9 +107,9 @@ def _words(line: Line, extension: Extension) -> Json:
 
 def _numbers(extension: Extension, first: Extension, facts: Facts, length: int) -> Json:
     """The curves of the first layer."""
-    ground = extension.ground(facts)
+    ground = extension.builds_on(facts)
     weights = first.weights(ground, Generator().manual_seed(0))
-    known = min(ground.trained_len * first.theta.stretch, length) - 1
+    known = min(ground.trained_len * first.frequencies_or_rope.stretch, length) - 1
     return {
         "known": _whole(round(known, 2)),
         "decay": _decay(extension, facts, length),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache
 from typing import NamedTuple
 
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ropewalk.engines.export.export import predict
+from ropewalk.engines.export import EngineConfig, plan_export
 from ropewalk.engines.rules.statement import StatedModel
-from ropewalk.engines.vllm.check import flags
+from ropewalk.engines.vllm.rules import flags
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension.parsing import Line
+from ropewalk.hf.attach.extend import attach_layers
 from ropewalk.hf.attach.handle import ATTENTION, Handle
-from ropewalk.hf.attach.modes import attach_layers
 from ropewalk.hf.checkpoint.closed_config import without_warning
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
@@ -47,27 +47,26 @@ def in_engines(line: Line, facts: Facts, length: int) -> InEngines | None:
     if facts.inv_freq is not None or facts.rotary_dim is not None:
         return None
     kinds, shown = dict.fromkeys(ENGINES, REFUSED), ""
-    extension = line.build_for(facts, length)
-    if extension.decoding or extension.surgery:  # which are no part of a model that runs
-        return InEngines(kinds, shown)
     llama = _llama(facts.trained_len, facts.head_dim, facts.base)
     try:
-        handle = _handle(llama, line, length)
+        extension = line.build_for(llama.facts[0], length)
+        if extension.decoding or extension.surgery:  # which are no part of a model that runs
+            return InEngines(kinds, shown)
+        layers = tuple(attach_layers(llama.layers, llama.facts, extension))
     except RopewalkError:  # it fits the model, and not one of four layers
         return None
+    # As if the Llama were under the line: rules of export read it, and nothing is put on the model.
+    handle = Handle(llama.model, extension, layers, False, ExitStack(), ATTENTION, target_len=length)
     for engine in ENGINES:
-        with suppress(DoesNotFit), without_warning():
-            kinds[engine], config = predict(handle, engine, length)
-            if engine == "vllm" and kinds[engine] == "native" and config and config.window is None:
-                shown = _flags(llama, config, length)
+        with without_warning():
+            plan = plan_export(handle, engine, length)
+        if isinstance(plan, EngineConfig):
+            kinds[engine] = plan.kind
+            if engine == "vllm" and plan.kind == "native" and plan.stated.window is None:
+                shown = _flags(llama, plan.stated, length)
+        elif not isinstance(plan, DoesNotFit):
+            kinds[engine] = "plugin"
     return InEngines(kinds, shown)
-
-
-def _handle(llama: SmallLlama, line: Line, length: int) -> Handle:
-    """The Llama as if it were under the line: rules of export read it, and nothing is put on the model."""
-    extension = line.build_for(llama.facts[0], length)
-    layers = tuple(attach_layers(llama.layers, llama.facts, extension))
-    return Handle(llama.model, extension, layers, False, ExitStack(), ATTENTION, target_len=length)
 
 
 @cache

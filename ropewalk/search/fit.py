@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from rich.console import RenderableType
 
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
@@ -20,7 +20,7 @@ from ropewalk.files import finite, record_json
 from ropewalk.hf import save as write_model
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
-from ropewalk.measure.comparison.precision import in_precision, is_free
+from ropewalk.measure.comparison.plan import in_precision, is_free
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress
@@ -85,7 +85,8 @@ class FittedExtension(MeasuredResult):
 
     def for_terminal(self) -> Iterator[RenderableType]:
         """All that were tested, and which to use."""
-        yield PageTable(self.table.head[:-1], tuple(row[:-1] for row in self.table.rows)).for_terminal()
+        head, rows = self.table.head, self.table.rows
+        yield PageTable(head[:-1], tuple(row[:-1] for row in rows)).for_terminal()  # the last column is for the page
         yield ""
         yield textwrap.fill(self.sentences[0], TERMINAL_WIDTH)
 

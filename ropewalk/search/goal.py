@@ -8,10 +8,10 @@ from typing import Annotated, NamedTuple
 
 from transformers import PreTrainedModel
 
-from ropewalk.engines.export.export import require_exportable
+from ropewalk.engines.export import why_not_exportable
 from ropewalk.errors import Conflict, DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.attach.modes import attach_layers
+from ropewalk.hf.attach.extend import attach_layers
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
@@ -46,19 +46,24 @@ class DeployTarget:
 
     def require(self, goal: Goal, extension: Extension) -> None:
         """Refuse an extension that does not fit the model, or that the engine cannot load."""
-        extension = self.trained_under.with_line(extension)
-        layers = attach_layers(list(self.layers), list(self.facts), extension)
-        if goal.deployable != ANY:
-            target = "transformers" if goal.deployable == STATIC else goal.deployable
-            require_exportable(self.model, extension, layers, goal.facts, target, goal.target_len)
+        if reason := self.why_not(goal, extension):
+            raise reason
 
     def takes(self, goal: Goal, extension: Extension) -> bool:
         """Whether an extension is accepted."""
+        return self.why_not(goal, extension) is None
+
+    def why_not(self, goal: Goal, extension: Extension) -> RopewalkError | None:
+        """Why an extension does not fit the model, or why the engine cannot load it; None where it can."""
+        extension = self.trained_under.with_line(extension)
         try:
-            self.require(goal, extension)
-        except RopewalkError:
-            return False
-        return True
+            layers = attach_layers(self.layers, self.facts, extension)
+        except RopewalkError as refused:  # by a method, of this model
+            return refused
+        if goal.deployable == ANY:
+            return None
+        target = "transformers" if goal.deployable == STATIC else goal.deployable
+        return why_not_exportable(self.model, extension, layers, target, goal.target_len)
 
 
 # The goal of a search: the target length, and the conditions of the answer.

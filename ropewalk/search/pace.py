@@ -15,8 +15,7 @@ from ropewalk.extension.notation import minutes
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.use.inspect import sizes
 from ropewalk.measure.comparison.halving import rounds
-from ropewalk.measure.comparison.plan import Cost
-from ropewalk.measure.comparison.precision import calibrated_in_fastest, calibration_text, in_precision, size_in_words
+from ropewalk.measure.comparison.plan import Cost, calibrated_in_fastest, calibration_text, in_precision, size_in_words
 from ropewalk.measure.opened_model import OpenedModel
 from ropewalk.search.final_test import EXTENDED
 from ropewalk.search.fitting import BESIDE_ELSEWHERE

@@ -19,7 +19,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.search.conditions import SCHEDULES
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces import ALL, BY_NAME, FOR_LENGTHS, HandSet, Reaches, Space, WindowsBelow
-from ropewalk.search.spaces.signature import Values
+from ropewalk.search.spaces.space import Values
 from ropewalk.search.trials import EXTENSION, SPACE, MeasuredTrial, finished_trials, rank
 
 ATTEMPTS = 200  # to propose something new that fits

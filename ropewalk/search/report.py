@@ -13,8 +13,8 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
+from ropewalk.extension.static import static_table
 from ropewalk.files import finite_json
-from ropewalk.hf.runtime.layer import static_table
 from ropewalk.measure.comparison.verdict import BREAK
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, scatter
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Axis, Chart, Panel, ReportFigure, Series
@@ -23,7 +23,7 @@ from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
 from ropewalk.measure.report.tables import brief, interval, short, times_as_long
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
 from ropewalk.measure.report.written_tables import PageTable
-from ropewalk.methods.frequencies.signature import trained_theta
+from ropewalk.methods.frequencies.frequencies import trained_theta
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting_words import words
 from ropewalk.search.spaces import HandSet
@@ -251,7 +251,7 @@ def stretches(fit: FitResult) -> list[ReportFigure]:
     lines = []
     for tested in compared:
         try:
-            table = static_table(tested.extension.at_layer(0, facts), tested.extension.ground(facts))
+            table = static_table(tested.extension.at_layer(0, facts), tested.extension.builds_on(facts))
         except DoesNotFit:
             return []
         times = torch.where(table > 0, trained_theta(facts) / table, 1.0).tolist()  # 1 for pairs without rotation

@@ -26,7 +26,7 @@ from ropewalk.measure.comparison.halving import MAX_GAP
 from ropewalk.search.goal import Goal
 from ropewalk.search.proposals import Proposing, Takes, names_of, spaces_of
 from ropewalk.search.spaces import Space
-from ropewalk.search.spaces.signature import Values, unknown_knob
+from ropewalk.search.spaces.space import Values, unknown_knob
 from ropewalk.search.trials import HAND_SET, SPACE, finished_trials
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # trials are reported by fit itself

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from architecture.ranks import RANK
-from architecture.tree import FILES, assert_none, factor_of, imports, module_of
+from architecture.tree import CONTRACTS, FILES, assert_none, factor_of, imports, module_of
 
 # A plugin knows its engine, which may be missing, and nothing else knows it.
 PLUGINS = {"vllm": "ropewalk.engines.vllm.plugin"}
@@ -49,12 +49,12 @@ def test_nothing_that_is_installed_needs_the_checkout_around_it():
     assert_none(f"{module_of(path)} imports {name}" for path in FILES for name in sorted(packages(path) & around))
 
 
-def test_methods_import_their_signature_and_nothing_beside_it():
+def test_methods_import_what_they_all_have_and_nothing_beside_it():
     assert_none(
         f"{module_of(path)} imports {name}"
         for path in FILES
         if (folder := factor_of(path)) and path.name != "__init__.py"
-        for name in sorted(own_imports(path) - {f"ropewalk.{folder}.signature"})
+        for name in sorted(own_imports(path) - {f"ropewalk.{folder}.{CONTRACTS[folder]}"})
         if part_of(name) == folder
     )
 

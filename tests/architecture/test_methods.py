@@ -7,7 +7,7 @@ from ropewalk.extension import presets
 from ropewalk.extension.slots import SLOTS
 from ropewalk.methods import docstrings
 
-from architecture.tree import FACTORS, PACKAGE, assert_none
+from architecture.tree import CONTRACTS, FACTORS, PACKAGE, assert_none
 
 METHODS = [(slot, method) for slot, (_, methods, *_) in SLOTS.items() for method in methods]
 
@@ -31,7 +31,7 @@ def test_presets_are_read_from_files_as_they_are_imported():
 
 def test_every_file_is_a_listed_method():
     files = {f"{folder}.{path.stem}" for folder in FACTORS for path in (PACKAGE / "methods" / folder).glob("*.py")}
-    files -= {f"{folder}.{stem}" for folder in FACTORS for stem in ("__init__", "signature")}
+    files -= {f"{folder}.{stem}" for folder, contract in CONTRACTS.items() for stem in ("__init__", contract)}
     assert files == {f"{slot}.{method.name}" for slot, method in METHODS}
 
 

@@ -9,7 +9,17 @@ from pathlib import Path
 import ropewalk
 
 PACKAGE = Path(ropewalk.__file__).parent
-FACTORS = ("frequencies", "reach", "biases", "scales", "positions", "decoding", "surgery")
+# Each factor's folder, and the file in it that says what every method of the factor has.
+CONTRACTS = {
+    "frequencies": "frequencies",
+    "reach": "reach",
+    "biases": "bias",
+    "scales": "scale",
+    "positions": "positions",
+    "decoding": "decoding",
+    "surgery": "surgery",
+}
+FACTORS = tuple(CONTRACTS)
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

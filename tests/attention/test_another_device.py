@@ -8,7 +8,7 @@ import importlib
 import pytest
 import torch
 
-from ropewalk import reference_attention
+from ropewalk import Tokens, reference_attention
 from ropewalk.attention import LayerCache, Session, attend
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.dense import DENSE
@@ -50,10 +50,9 @@ def assert_equal(one, extension, inputs, **placed):
 @pytest.mark.parametrize("positions", [None, PADDED], ids=["", "padded"])
 def test_a_whole_text(extension, positions):
     inputs = tensors(LENGTH, batch=2)
-    placed = {} if positions is None else {"positions_bj": positions}
-    on = {key: there(x) for key, x in placed.items()}
-    one = attend(*map(there, inputs), extension, FACTS, weights=moved(extension), **on)
-    assert_equal(one, extension, inputs, **placed)
+    tokens = Tokens(None if positions is None else there(positions))
+    one = attend(*map(there, inputs), extension, FACTS, tokens, weights=moved(extension))
+    assert_equal(one, extension, inputs, tokens=Tokens(positions))
 
 
 @pytest.mark.sampled(cases=31)
@@ -61,14 +60,14 @@ def test_a_whole_text(extension, positions):
 @pytest.mark.parametrize("begins", [None, [0, -7]], ids=["", "padded"])
 def test_a_text_read_through_a_cache(extension, begins):
     """In a chunk and token by token, where rows may begin late."""
-    if extension.numbering != Sequential():
+    if extension.positions_or_sequential != Sequential():
         pytest.skip("these positions are for training only")
     inputs = tensors(LENGTH, batch=2)
     session = Session(extension, FACTS, weights=moved(extension), begins=begins or [0, 0])
     cache = LayerCache(session)
     parts = zip(*(torch.split(there(x), [LENGTH // 2, 1, 1, LENGTH // 2 - 2], 2) for x in inputs), strict=True)
     one = torch.cat([cache.read(*part) for part in parts], 2)
-    assert_equal(one, extension, inputs, **({} if begins is None else {"positions_bj": PADDED}))
+    assert_equal(one, extension, inputs, tokens=Tokens(None if begins is None else PADDED))
 
 
 class Server(paged.Server):
@@ -77,7 +76,7 @@ class Server(paged.Server):
     def __init__(self, extension):
         super().__init__(extension, weights=learned(extension, paged.FACTS))
         self.pages = there(self.pages)
-        self.layer = PagedLayer(layer_terms(extension, self.facts, None, moved(extension, self.facts)))
+        self.layer = PagedLayer(layer_terms(extension, self.facts, moved(extension, self.facts)))
 
     def new(self, n, count):
         return [there(x) for x in super().new(n, count)]

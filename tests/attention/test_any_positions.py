@@ -15,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from torch import Tensor
 
-from ropewalk import Extension, Facts, parse, reference_attention
+from ropewalk import Extension, Facts, Tokens, parse, reference_attention
 from ropewalk.attention import LayerCache, Session, attend
 from ropewalk.attention.backends import (
     bias_diagonals,
@@ -214,8 +214,7 @@ def answered(way, case):
     weights = numbers_learned(extension, facts)
     if seed % 2 and dtype != torch.bfloat16:
         leaves += [value.requires_grad_() for group in weights.values() for value in group.values()]
-    placed = {"positions_bj": batch.positions, "documents_bj": batch.documents}
-    answer = way(*leaves[:3], extension, facts, weights=weights, **placed)
+    answer = way(*leaves[:3], extension, facts, Tokens(batch.positions, batch.documents), weights=weights)
     slope = torch.randn(answer.shape, generator=rng, dtype=torch.float64)
     if not answer.requires_grad:  # no query is one
         return [answer, *map(torch.zeros_like, leaves)]
@@ -371,7 +370,7 @@ def test_read_through_a_cache(small, case, reading):
         begins, answers = [begins[row] for row in order], [answer[list(order)] for answer in answers]
         text = [x[list(order)] for x in text]
     numbers_bj = (torch.arange(text[0].shape[2]) + torch.tensor(begins)[:, None]).clamp(min=PAD)
-    expected = reference_attention(*text, extension, facts, positions_bj=numbers_bj, weights=weights)
+    expected = reference_attention(*text, extension, facts, Tokens(numbers_bj), weights=weights)
     assert_close(torch.cat(answers, 2), expected, dtype)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, parse, reference_attention
+from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.extension.inputs import PAD
@@ -31,17 +31,17 @@ def test_equals_the_oracle_in_the_models_precision(extension, dtype):
 @every
 def test_a_batch_padded_on_either_side(extension):
     q, k, v = tensors(60, batch=3)
-    number, positions = extension.numbering.number, torch.full((3, 60), PAD)
+    number, positions = extension.positions_or_sequential.number, torch.full((3, 60), PAD)
     positions[0], positions[1, 25:], positions[2, :41] = number(60), number(35), number(41)
     for x in (q, k, v):
         x.movedim(2, 1)[positions == PAD] = 0.0
-    assert_equal(extension, [q, k, v], positions_bj=positions)
+    assert_equal(extension, [q, k, v], tokens=Tokens(positions))
 
 
 @every
 def test_packed_documents(extension):
     documents = torch.tensor([[0] * 30 + [1] * 1 + [2] * 29, [5] * 60])
-    assert_equal(extension, tensors(60, batch=2), documents_bj=documents)
+    assert_equal(extension, tensors(60, batch=2), tokens=Tokens(documents_bj=documents))
 
 
 @every
@@ -55,7 +55,7 @@ def test_some_queries_of_many_keys(extension):
 def test_whole_in_chunks_and_token_by_token(extension):
     """Promise P2 for `attend`. Evenly spaced numbers are those of the whole text."""
     q, k, v = tensors(70)
-    numbers, weights = extension.numbering.number(70)[None], learned(extension)
+    numbers, weights = extension.positions_or_sequential.number(70)[None], learned(extension)
     whole = attend(q, k, v, extension, FACTS, weights=weights)
     for size in (1, 16, 33):
         parts = [
@@ -63,7 +63,7 @@ def test_whole_in_chunks_and_token_by_token(extension):
                 *(q[:, :, first : first + size], k[:, :, : first + size], v[:, :, : first + size]),
                 *(extension, FACTS),
                 weights=weights,
-                positions_bj=numbers[:, : min(first + size, 70)],
+                tokens=Tokens(numbers[:, : min(first + size, 70)]),
             )
             for first in range(0, 70, size)
         ]
@@ -223,7 +223,7 @@ def test_queries_that_see_nothing_give_zeros_with_gradients_of_zero(text, batch,
     weights = learned(extension)
     leaves = [q, k, v, *(value.requires_grad_() for group in weights.values() for value in group.values())]
     numbers = torch.tensor(positions).view(batch, 5).long()
-    out = attend(q, k, v, extension, FACTS, positions_bj=numbers, weights=weights)
+    out = attend(q, k, v, extension, FACTS, Tokens(numbers), weights=weights)
     padded = numbers[:, 5 - queries :] == PAD
     assert not out.transpose(1, 2)[padded].any()
     for leaf, slope in zip(leaves, torch.autograd.grad(out.sum(), leaves), strict=True):
@@ -277,10 +277,10 @@ def test_xpos_over_a_long_text_works_in_float64_or_says_no():
     facts = Facts(trained_len=512, head_dim=8)
     far = torch.arange(9)[None] * 6000
     inputs = tensors(9, facts, dtype=torch.float32)
-    assert "dense: the decay spans exp(" in explain(*inputs, parse("xpos"), facts, positions_bj=far)
-    assert_equal(parse("xpos"), inputs, facts, positions_bj=far)
+    assert "dense: the decay spans exp(" in explain(*inputs, parse("xpos"), facts, Tokens(far))
+    assert_equal(parse("xpos"), inputs, facts, tokens=Tokens(far))
     with pytest.raises(DoesNotFit, match="xpos grows beyond float64"):
-        attend(*inputs, parse("xpos"), facts, positions_bj=far * 100)
+        attend(*inputs, parse("xpos"), facts, Tokens(far * 100))
 
 
 def test_explain_names_the_backend_and_the_reason():
@@ -299,14 +299,18 @@ def test_explain_names_the_backend_and_the_reason():
     wanting = {"t5": {"table": learned(parse("t5"))["t5"]["table"].requires_grad_()}}
     learning = explain(*inputs, parse("t5"), FACTS, weights=wanting)
     assert "(t5); its gradient is summed along the diagonals" in learning
-    drawn = parse("randomized:limit=1000").numbering.number(100, torch.Generator().manual_seed(0)).repeat(2, 1)
+    drawn = (
+        parse("randomized:limit=1000")
+        .positions_or_sequential.number(100, torch.Generator().manual_seed(0))
+        .repeat(2, 1)
+    )
     every_row = explain(*inputs, parse("dynamic_ntk:steps=nothing"), FACTS)
     assert "69 tables, one at a time, the last one by flash: 1 tile by fused kernels, 100 query-key pairs" in every_row
-    scattered = explain(*inputs, parse("window:window=30"), FACTS, positions_bj=drawn)
+    scattered = explain(*inputs, parse("window:window=30"), FACTS, Tokens(drawn))
     assert "dense: positions scatter the spans into" in scattered
     padded = torch.arange(100).repeat(2, 1)
     padded[1] = torch.cat([torch.full((30,), PAD), torch.arange(70)])
-    assert len(explain(*inputs, Extension(), FACTS, positions_bj=padded).splitlines()) == 2
+    assert len(explain(*inputs, Extension(), FACTS, Tokens(padded)).splitlines()) == 2
 
 
 @pytest.mark.parametrize(
@@ -327,4 +331,4 @@ def test_what_does_not_fit_is_refused_before_any_work(change, message):
 
 def test_positions_that_run_backwards_are_refused():
     with pytest.raises(InvalidValue, match="positions_bj must be ascending"):
-        attend(*tensors(5), Extension(), FACTS, positions_bj=torch.tensor([[0, 2, 1, 3, 4]]))
+        attend(*tensors(5), Extension(), FACTS, Tokens(torch.tensor([[0, 2, 1, 3, 4]])))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk import Facts, parse, reference_attention
+from ropewalk import Facts, Tokens, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.attention.torch_kernels import fused
 
@@ -20,23 +20,23 @@ CLOSE = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
 LARGE = Facts(trained_len=512, head_dim=64, heads=8, kv_heads=2)
 
 
-def slopes(way, inputs, extension, facts, device, learning, positions_bj=None):
+def slopes(way, inputs, extension, facts, device, learning, positions=None):
     """The output, the gradients of the vectors, and those of learned numbers."""
     vectors = [x.detach().to(device).requires_grad_() for x in inputs]
     weights = {
         name: {key: value.to(device).requires_grad_(learning) for key, value in group.items()}
         for name, group in learned(extension, facts).items()
     }
-    answer = way(*vectors, extension, facts, weights=weights, positions_bj=positions_bj)
+    answer = way(*vectors, extension, facts, Tokens(positions), weights=weights)
     slope = torch.randn(answer.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     answer.backward(slope.to(device, answer.dtype))
     leaves = [value for group in weights.values() for value in group.values() if value.grad is not None]
     return [answer, *(leaf.grad for leaf in (*vectors, *leaves))]
 
 
-def assert_equal(extension, inputs, facts=FACTS, learning=False, positions_bj=None):
-    ours = slopes(attend, inputs, extension, facts, DEVICE, learning, positions_bj)
-    theirs = slopes(reference_attention, inputs, extension, facts, "cpu", learning, positions_bj)
+def assert_equal(extension, inputs, facts=FACTS, learning=False, positions=None):
+    ours = slopes(attend, inputs, extension, facts, DEVICE, learning, positions)
+    theirs = slopes(reference_attention, inputs, extension, facts, "cpu", learning, positions)
     for one, other in zip(ours, theirs, strict=True):
         one, other = one.detach().double().cpu(), other.detach().double()
         error = (one - other).abs().max()
@@ -72,7 +72,7 @@ def test_texts_of_many_blocks(text, queries, dtype):
 def test_positions_with_gaps(text, dtype):
     """Equal chunks: spans that repeat at equal steps."""
     positions = torch.arange(1025)[None] + torch.arange(1025) // 256 * 900
-    assert_equal(parse(text), tensors(1025, LARGE, dtype=dtype), LARGE, positions_bj=positions)
+    assert_equal(parse(text), tensors(1025, LARGE, dtype=dtype), LARGE, positions=positions)
 
 
 @pytest.mark.parametrize("head_dim", [8, 20, 128, 256])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from ropewalk import DoesNotFit, Facts, InvalidValue, parse, reference_attention
+from ropewalk import DoesNotFit, Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import attend, dispatch
 from ropewalk.equation import reference_weights
 from ropewalk.extension.inputs import PAD
@@ -44,7 +44,7 @@ def blocks(keys, bounds):
 def test_the_fast_paths_equal_the_definition(text, keys, share, bounds, padding, seed):
     numbers = torch.stack([torch.arange(keys), (torch.arange(keys) - padding).clamp(min=PAD)])
     seen = torch.stack([blocks(keys, bounds), (blocks(keys, bounds) - padding).clamp(min=PAD)])
-    arguments = {"positions_bj": numbers, "last_seen_bj": seen}
+    arguments = {"tokens": Tokens(numbers, last_seen_bj=seen)}
     require_agreement(inputs(max(1, round(share * keys)), keys, seed), parse(text), FACTS, seed, **arguments)
 
 
@@ -54,7 +54,8 @@ def test_a_block_across_many_tables_is_read_whole(monkeypatch):
     q, k, v = inputs(40, 40, batch=1)
     seen = blocks(40, [(18, 33)])[None]
     out, expected = (
-        function(q, k, v, parse("dynamic_ntk"), FACTS, last_seen_bj=seen) for function in (attend, reference_attention)
+        function(q, k, v, parse("dynamic_ntk"), FACTS, Tokens(last_seen_bj=seen))
+        for function in (attend, reference_attention)
     )
     assert torch.allclose(out.double(), expected, atol=1e-5)
 
@@ -64,7 +65,7 @@ def test_a_block_sees_exactly_itself_and_what_it_saw_before(text):
     q, k, _ = inputs(20, 20, batch=1)
     seen = blocks(20, [(5, 9)])[None]
     with_block, without = (
-        reference_weights(q, k, parse(text), FACTS, last_seen_bj=x) > 0 for x in (seen, torch.arange(20)[None])
+        reference_weights(q, k, parse(text), FACTS, Tokens(last_seen_bj=x)) > 0 for x in (seen, torch.arange(20)[None])
     )
     later = torch.zeros(20, 20, dtype=torch.bool)
     later[5:10, 5:10] = torch.ones(5, 5).triu(1).bool()
@@ -75,11 +76,11 @@ def test_a_block_sees_exactly_itself_and_what_it_saw_before(text):
 def test_what_is_defined_for_earlier_keys_only_is_refused(text, field):
     for function in (attend, reference_attention):
         with pytest.raises(DoesNotFit, match=f"{field} is not defined for later keys"):
-            function(*inputs(20, 20, batch=1), parse(text), FACTS, last_seen_bj=blocks(20, [(5, 9)])[None])
+            function(*inputs(20, 20, batch=1), parse(text), FACTS, Tokens(last_seen_bj=blocks(20, [(5, 9)])[None]))
 
 
 @pytest.mark.parametrize("seen", [torch.zeros(1, 19, dtype=torch.long), torch.zeros(1, 20)])
 def test_other_shapes_and_fractions_are_refused(seen):
     for function in (attend, reference_attention):
         with pytest.raises(InvalidValue, match=r"last_seen_bj must be whole numbers of shape \(1, 20\)"):
-            function(*inputs(20, 20, batch=1), parse("rope"), FACTS, last_seen_bj=seen)
+            function(*inputs(20, 20, batch=1), parse("rope"), FACTS, Tokens(last_seen_bj=seen))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ropewalk import Facts, InvalidValue, parse, reference_attention
+from ropewalk import Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import attend, explain
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import PAD
@@ -71,7 +71,7 @@ def test_padded_rows_packed_texts_and_equal_rows_have_their_own_masks(line):
     documents[3, 25:] = 1
     for queries in (40, 20):
         tensors = drawn(40, queries, batch=4, heads=FACTS.heads)
-        assert_equal(line, tensors, positions_bj=positions, documents_bj=documents)
+        assert_equal(line, tensors, tokens=Tokens(positions, documents_bj=documents))
 
 
 @pytest.mark.parametrize("heads", [1, FACTS.heads])

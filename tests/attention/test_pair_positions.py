@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from ropewalk import DoesNotFit, Facts, InvalidValue, parse, reference_attention
+from ropewalk import DoesNotFit, Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import attend
 
 from attention.agreement import require_agreement
@@ -39,7 +39,7 @@ def test_the_fast_paths_equal_the_definition(text, keys, share, highest, seed, p
     at = torch.randint(0, highest + 1, (2, keys, PAIRS), generator=torch.Generator().manual_seed(seed))
     numbers = torch.arange(keys).repeat(2, 1)
     numbers[1] = (numbers[1] - padding).clamp(min=-1)
-    arguments = {"positions_bj": numbers, "pair_positions_bjp": at}
+    arguments = {"tokens": Tokens(numbers, pair_positions_bjp=at)}
     require_agreement(inputs(2, max(1, round(share * keys)), keys, seed), parse(text), FACTS, seed, **arguments)
 
 
@@ -47,9 +47,9 @@ def test_the_fast_paths_equal_the_definition(text, keys, share, highest, seed, p
 def test_equal_positions_are_one_position(text):
     q, k, v = inputs()
     same = torch.arange(20)[None, :, None].expand(1, 20, PAIRS)
-    expected = reference_attention(q, k, v, parse(text), FACTS)
-    assert torch.equal(reference_attention(q, k, v, parse(text), FACTS, pair_positions_bjp=same), expected)
-    assert torch.allclose(attend(q, k, v, parse(text), FACTS, pair_positions_bjp=same).double(), expected, atol=1e-6)
+    tokens, expected = Tokens(pair_positions_bjp=same), reference_attention(q, k, v, parse(text), FACTS)
+    assert torch.equal(reference_attention(q, k, v, parse(text), FACTS, tokens), expected)
+    assert torch.allclose(attend(q, k, v, parse(text), FACTS, tokens).double(), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("text", "window"), [("rope", 10**6), ("rerope:window=5", 5)])
@@ -57,7 +57,7 @@ def test_the_definition_equals_a_sum_over_pairs(text, window):
     """Complex numbers, one query and key at a time: near keys at their pairs' distances, far ones at the window."""
     q, k, v = (x.detach().double() for x in inputs(queries=12, keys=12))
     at = torch.randint(0, 30, (1, 12, PAIRS), generator=torch.Generator().manual_seed(5))
-    out = reference_attention(q, k, v, parse(text), FACTS, pair_positions_bjp=at)
+    out = reference_attention(q, k, v, parse(text), FACTS, Tokens(pair_positions_bjp=at))
     for head in range(2):
         for i in range(12):
             logits = [logit(q[0, head, i], k[0, 0, j], at[0, i], at[0, j], i - j, window) for j in range(i + 1)]
@@ -79,11 +79,11 @@ def test_what_has_no_meaning_there_is_refused(text):
     at = torch.zeros(1, 20, PAIRS, dtype=torch.long)
     for function in (attend, reference_attention):
         with pytest.raises(DoesNotFit, match="is not defined for tokens with several positions"):
-            function(*inputs(), parse(text), FACTS, pair_positions_bjp=at)
+            function(*inputs(), parse(text), FACTS, Tokens(pair_positions_bjp=at))
 
 
 @pytest.mark.parametrize("at", [torch.zeros(1, 20, 3, dtype=torch.long), torch.zeros(1, 20, PAIRS)])
 def test_other_shapes_and_fractions_are_refused(at):
     for function in (attend, reference_attention):
         with pytest.raises(InvalidValue, match=r"pair_positions_bjp must be whole numbers of shape \(1, 20, 4\)"):
-            function(*inputs(), parse("rope"), FACTS, pair_positions_bjp=at)
+            function(*inputs(), parse("rope"), FACTS, Tokens(pair_positions_bjp=at))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 from cli.eval_task import write_task
+from measured_folder import small_folder
 
 from ropewalk.cli import completion, exit_status
 from ropewalk.cli.main import run
@@ -18,15 +19,13 @@ from ropewalk.cli.parser import EXAMPLES, app
 from ropewalk.cli.printed_json import KEYS
 from ropewalk.errors import UnknownName
 from ropewalk.extension.parsing import read_line
-from ropewalk.train.small_models import ModelShape, new_small_model
 
-from train.texts import folder_of, text, tokenizer
+from train.texts import text
 
 LONG_RUNNING = {"serve", "page"}  # they report nothing: they run until they are stopped, or write a page
 SURROUNDINGS = {"PATH": "", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": ":".join(sys.path), "TERM": "xterm-256color"}
 VERBS = typer.main.get_command(app).commands
 SMALL = "--set vocabulary=300 --set width=32 --set inner=48 --set layers=2 --set heads=2 --set trained_len=32"
-OF_EXTENSIONS = ("diagnose", "eval", "export", "extend", "generate", "page", "serve")
 LINES = {
     "compare": "compare default yarn --lengths 1k --samples 2 --tasks context --workers 1 -o out",
     "compare --all": "compare {small} --all --to 64 --samples 2 --tasks context --corpus {texts} --workers 1 -o out",
@@ -48,11 +47,7 @@ LINES = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("conventions")
-    shape = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
-    new_small_model(shape).save_pretrained(path / "model")
-    tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=160, words=200)
+    path = small_folder(tmp_path_factory.mktemp("conventions"), texts=160)
     write_task(path, [text(0, words=9)])
     return path
 

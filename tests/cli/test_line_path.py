@@ -65,7 +65,9 @@ def test_compare_reads_and_builds_each_line_once(counted, monkeypatch, tmp_path)
     stop = lambda *args, **kwargs: 1 / 0  # noqa: E731
     monkeypatch.setattr(comparison, "run", stop)
     with pytest.raises(ZeroDivisionError):
-        comparison.measure_candidates(Subject(), ["yarn", "rerope+log_n"], [128], store=Store(tmp_path / "cells.sqlite"))
+        comparison.measure_candidates(
+            Subject(), ["yarn", "rerope+log_n"], [128], store=Store(tmp_path / "cells.sqlite")
+        )
     assert counted["read"] == counted["build"] == 2
 
 

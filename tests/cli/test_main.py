@@ -36,12 +36,6 @@ def test_help_has_an_example_that_is_understood(verb, capsys, monkeypatch, tmp_p
     assert done == 0 or "existing" in said  # there is no ./model and no book.txt
 
 
-@pytest.mark.parametrize("verb", ["show", "inspect", "extend", "export", "generate"])
-def test_a_target_is_said_alike(verb, capsys):
-    assert run([verb, "--help"]) == 0
-    assert "--to" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -13,12 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.cli.models import folder_for
-from ropewalk.cli.parser import EXAMPLES, OF_NO_MODEL
+from ropewalk.cli.parser import EXAMPLES
 from ropewalk.cli.verbs.export import ENGINES, WITHOUT_FOLDER
 from ropewalk.cli.verbs.page import page
 from ropewalk.cli.verbs.train import train
-from ropewalk.engines.export.engines import ENGINES as WRITERS
-from ropewalk.engines.export.export import TARGETS
+from ropewalk.engines.targets import ENGINES as RULES, TARGETS
 from ropewalk.errors import Unreadable
 from ropewalk.hf import inspect
 from ropewalk.models import DEFAULT
@@ -69,7 +68,7 @@ def test_a_dynamic_schedule_for_vllm_is_exact_by_the_plugin_or_static(folder, tm
 
 
 def test_engines_are_those_that_export_knows():
-    assert set(ENGINES) == set(WRITERS)
+    assert set(ENGINES) == set(RULES)
 
 
 @pytest.mark.sampled(cases=8)
@@ -260,12 +259,6 @@ def test_code_that_comes_with_a_model_runs_where_it_is_asked_for(own_code, tmp_p
     if verb in RUNNING:
         assert run([*given, "--trust-remote-code"]) == 0
         assert mark.exists()
-
-
-def test_every_verb_that_loads_a_model_takes_it(capsys):
-    for verb in EXAMPLES:
-        assert run([verb.__name__, "--help"]) == 0
-        assert ("--trust-remote" in capsys.readouterr().out) == (verb not in OF_NO_MODEL)
 
 
 def test_a_corrected_trained_length_counts_for_every_verb(folder, tmp_path, capsys):

@@ -26,11 +26,12 @@ def command(arguments, redirected="", **environment):
 
 @pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_closed_streams(closed, tmp_path):
+def test_closed_streams(closed, folder, tmp_path):
     """The work is done, what would be said goes nowhere, and no file is opened under the number of a stream."""
-    done = command(["page", "--out", str(tmp_path / "page.html")], closed)
+    done = command(["extend", str(folder), "yarn:factor=4", "--out", str(tmp_path / "out")], closed)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert (tmp_path / "page.html").read_text("utf-8").strip().startswith("<!doctype html>")
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
     refused = command(UNKNOWN, closed)
     assert refused.returncode == 2
     assert b"Traceback" not in refused.stderr

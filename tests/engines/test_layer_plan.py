@@ -10,7 +10,7 @@ import torch
 from ropewalk import Extension, Facts, RopewalkError, Unreadable, parse
 from ropewalk.engines.layer_plan import LayerPlan, ModelPlan
 from ropewalk.equation import reference_logits, rotate
-from ropewalk.methods.frequencies.signature import without_decay
+from ropewalk.methods.frequencies.frequencies import without_decay
 from ropewalk.methods.reach import Window
 
 from examples import EXAMPLES, FACTS

@@ -20,7 +20,11 @@ MIXED = Extension(reach=Window(window=4), layers={-1: LAST})
 
 def test_empty_slots_keep_what_the_model_does():
     empty = Extension()
-    assert (empty.theta.name, empty.spans.name, empty.numbering.name) == ("rope", "causal", "sequential")
+    assert (empty.frequencies_or_rope.name, empty.reach_or_causal.name, empty.positions_or_sequential.name) == (
+        "rope",
+        "causal",
+        "sequential",
+    )
     assert empty.specs == {}
     assert empty.to_json() == {}
     assert Extension.from_json({}) == empty
@@ -38,12 +42,12 @@ def test_sum():
 def test_a_layer_keeps_what_its_own_extension_leaves_open():
     both = parse("hwfa:layers=4,window=4") + parse("yarn:factor=4") + parse("biases.alibi")
     below, last = both.at_layer(0, FACTS), both.at_layer(3, FACTS)
-    assert (below.theta, below.spans, below.scales) == (
+    assert (below.frequencies_or_rope, below.reach_or_causal, below.scales) == (
         ByParts(factor=4),
         Window(window=4),
         (YarnTemperature(factor=4),),
     )
-    assert (last.theta, last.spans, last.scales) == (NoPE(), Causal(), (LogN(clipped=False),))
+    assert (last.frequencies_or_rope, last.reach_or_causal, last.scales) == (NoPE(), Causal(), (LogN(clipped=False),))
     assert below.biases == last.biases == (ALiBi(),)
 
 
@@ -93,15 +97,15 @@ def test_json_names_every_parameter():
 
 
 def test_layers_are_found_from_either_end():
-    assert MIXED.at_layer(3, FACTS).theta == NoPE()
-    assert MIXED.at_layer(-1, FACTS).theta == NoPE()
+    assert MIXED.at_layer(3, FACTS).frequencies_or_rope == NoPE()
+    assert MIXED.at_layer(-1, FACTS).frequencies_or_rope == NoPE()
     assert MIXED.at_layer(0, FACTS) == Extension(reach=Window(window=4))
     assert Extension().at_layer(None, FACTS) == Extension()
 
 
 def test_the_numbering_is_that_of_the_whole_model():
     mixed = MIXED + parse("randomized:limit=99")
-    assert mixed.at_layer(-1, FACTS).numbering.name == "randomized"
+    assert mixed.at_layer(-1, FACTS).positions_or_sequential.name == "randomized"
 
 
 def test_weights_are_named_by_method():

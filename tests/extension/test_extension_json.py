@@ -6,20 +6,20 @@ import pytest
 
 from ropewalk import Extension
 from ropewalk.errors import RopewalkError, Unreadable
-from ropewalk.extension.extension_json import content, layers, load
+from ropewalk.extension.slots import read_layers, read_object, read_slot
 from ropewalk.methods.frequencies import NTK, Dynamic
 from ropewalk.methods.scales import LogN
 
 
 def test_content():
-    assert content("frequencies", {"name": "dynamic", "inner": {"name": "ntk", "factor": 1}}) == Dynamic(
+    assert read_slot("frequencies", {"name": "dynamic", "inner": {"name": "ntk", "factor": 1}}) == Dynamic(
         inner=NTK(factor=1)
     )
-    assert content("scales", [{"name": "log_n"}]) == [LogN()]
+    assert read_slot("scales", [{"name": "log_n"}]) == [LogN()]
 
 
 def test_layers_keep_their_json():
-    assert layers({"-1": {"scales": []}, "3": {}}) == [(-1, {"scales": []}), (3, {})]
+    assert read_layers({"-1": {"scales": []}, "3": {}}) == [(-1, {"scales": []}), (3, {})]
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_layers_keep_their_json():
 )
 def test_text_that_says_things_twice_or_never_ends_is_refused(text):
     with pytest.raises(Unreadable):
-        load(text)
+        read_object(text)
 
 
 def nested(depth):

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk import Extension, InvalidValue, parse
-from ropewalk.extension.inputs import PAD, number_keys, related_pairs
+from ropewalk import Extension, InvalidValue, Tokens, parse
+from ropewalk.extension.inputs import PAD, related_pairs
 from ropewalk.methods.frequencies import Frequencies
-from ropewalk.methods.frequencies.signature import trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import trained_theta, without_decay
 
 from examples import FACTS
 
@@ -18,7 +18,7 @@ KEYS = torch.zeros(1, FACTS.groups, 6, FACTS.head_dim)
 
 def number(positions=None, documents=None, extension=None):
     given = [None if each is None else torch.tensor([each]) for each in (positions, documents)]
-    return number_keys(KEYS, *given, extension or Extension())[0].tolist()
+    return Tokens(*given).numbers(KEYS, extension or Extension(), FACTS)[0].tolist()
 
 
 def test_numbers_are_those_of_the_extension_or_as_given():

@@ -11,7 +11,7 @@ from ropewalk import Extension, Facts, InvalidValue, parse
 from ropewalk.equation import reference_weights
 from ropewalk.extension import presets
 from ropewalk.extension.parsing import PRESETS
-from ropewalk.extension.presets.needs import needs
+from ropewalk.extension.presets import needs
 from ropewalk.extension.presets.training import hwfa_window
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.docstrings import page_of
@@ -151,7 +151,7 @@ def test_windows_of_short_trained_lengths_are_not_tiny(trained_len, sizes):
 
 
 def full_layers(extension):
-    return [layer for layer, override in extension.overrides if override.reach == Causal()]
+    return [layer for layer, override in extension.layer_items if override.reach == Causal()]
 
 
 def test_swan_begins_with_a_full_layer():

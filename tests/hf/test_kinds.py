@@ -9,8 +9,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError, parse
 from ropewalk.extension.parsing import parse_for
 from ropewalk.hf import extend, extended, inspect, save, score, stream
-from ropewalk.hf.probe.identity import length_to_test
-from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probe import length_to_test, probe
 from ropewalk.hf.runtime.caches import held_bytes
 
 from hf.architectures import small

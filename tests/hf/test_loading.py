@@ -5,7 +5,6 @@ cli/test_loading_options has what the options do to every verb, hf/checkpoint/te
 
 import copy
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
 import ropewalk as rw
-from ropewalk.cli.main import run
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
 from ropewalk.hf import loading
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model, fetch_tokenizer
 from ropewalk.hf.load_options import DTYPES, LoadOptions, require_named
-from ropewalk.hf.loading import free_bytes, load_model, place_model
+from ropewalk.hf.loading import load_model, place_model
 from ropewalk.hf.probe.facts import corrected_len, trained_len
 from ropewalk.models import DEFAULT
 
@@ -39,15 +37,6 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("model") / "small"
     tiny("llama", num_hidden_layers=1).save_pretrained(place)
     return str(place)
-
-
-def test_what_is_left_out_is_chosen_when_it_is_loaded():
-    options = LoadOptions()
-    assert (options.dtype, options.device, options.revision) == ("auto", "", "")
-    assert options.trust_remote_code is False
-    assert options.trained_len is None
-    assert not options.is_spread
-    assert LoadOptions(device="auto").is_spread
 
 
 @pytest.mark.parametrize(
@@ -79,10 +68,6 @@ def test_an_unknown_dtype_is_refused_with_the_one_that_was_meant():
     assert DTYPES == ("auto", "float32", "bfloat16", "float16")
 
 
-def test_what_a_machine_can_give_is_less_than_it_has():
-    assert 0 < free_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 @pytest.mark.parametrize("kind", FETCHED, ids=lambda kind: kind.__name__)
 def test_a_revision_is_passed_on(kind, monkeypatch, offline):
     asked, told = [], []
@@ -106,11 +91,6 @@ def test_a_revision_is_passed_on(kind, monkeypatch, offline):
 def test_a_folder_has_no_revisions(fetch):
     with pytest.raises(InvalidValue, match=r"a revision \(v2\) is for a model on the hub"):
         fetch(DEFAULT, AT_V2)
-
-
-def test_every_verb_has_the_option(capsys):
-    assert run(["generate", "default", "--prompt", "x", "--revision", "v2"]) == 2
-    assert "leave --revision out" in capsys.readouterr().err
 
 
 def test_a_name_that_cannot_be_fetched_is_one_error(offline):

@@ -13,7 +13,7 @@ from transformers import DynamicCache, StaticCache
 
 from ropewalk import Conflict, DoesNotFit, Extension
 from ropewalk.hf import extend, extended, inspect, load, save, score
-from ropewalk.hf.attach.modes import capture_layers
+from ropewalk.hf.attach.attention import capture_layers
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime import hooks as kept_rotation
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer, held_bytes

@@ -10,9 +10,8 @@ from transformers import DynamicCache
 import ropewalk as rw
 from ropewalk.hf.attach.handle import ATTENTION, TABLES
 from ropewalk.hf.checkpoint.sidecar import first_difference
-from ropewalk.hf.probe.identity import allowed_error
-from ropewalk.hf.probe.probe import quiet
-from ropewalk.hf.probe.quantised import format_of, is_quantised
+from ropewalk.hf.probe.host import format_of, is_quantised, quiet
+from ropewalk.hf.probe.probe import allowed_error
 
 from hf.models import tiny
 from hf.quantised import FORMATS, quantised, torchao

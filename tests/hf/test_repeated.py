@@ -6,7 +6,7 @@ from transformers import DynamicCache, StaticCache
 
 from ropewalk import DoesNotFit, Extension
 from ropewalk.hf import extend, extended, inspect, load, save
-from ropewalk.hf.attach.modes import capture_layers
+from ropewalk.hf.attach.attention import capture_layers
 from ropewalk.hf.probe.probe import _once, probe
 from ropewalk.hf.runtime.caches import held_bytes
 from ropewalk.serve.generation.model import ServedModel, served_extensions

@@ -14,7 +14,7 @@ from sweep.families import CAUSAL, FAMILIES
 import ropewalk as rw
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.hf.probe.facts import LAYOUTS, SCHEDULE, parts_of
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.host import quiet
 from ropewalk.methods.spec import value_text
 
 FACTOR, TEXT = 4.0, 36  # text: within every window, so that lifting one changes no mask
@@ -43,9 +43,8 @@ TYPES = {
     ),
 }
 BY_ATTENTION = ("yarn", "longrope")  # what is run by Ropewalk's attention as well
-# They rotate a part of each head, as the makers release them or as they are made here.
-IN_PART = ("glm", "glm4", "phi", "stablelm", "qwen3_next", "gpt_neox", "deepseek_v3", "nemotron", "phi3", "minimax")
-SAMPLE = (*IN_PART, "llama", "gemma3_text", "cohere2", "smollm3", "nanochat", "hunyuan_v1_dense", "falcon", "olmo2")
+# The first rotate a part of each head, as the makers release them or as they are made here.
+SAMPLE = ("glm4", "phi", "qwen3_next", "deepseek_v3", "phi3", "minimax", "llama", "gemma3_text", "nanochat", "cohere2")
 
 
 def parts_with(parameters, changes, kinds):
@@ -69,12 +68,12 @@ def stated(model, seen, rope_type, changes, ids):
     config = copy.deepcopy(model.config)
     text = config.get_text_config()
     kinds = {layer.layer_type for layer in seen.layers if layer.limit is None and layer.rotating}
-    original = {"original_max_position_embeddings": seen.facts.undone.trained_len}
+    original = {"original_max_position_embeddings": seen.facts.unscaled.trained_len}
     text.rope_parameters = parts_with(
         text.rope_parameters, {"rope_type": rope_type.split()[0], **original, **changes}, kinds
     )
     if hasattr(text, "original_max_position_embeddings"):  # transformers prefers this one where it exists
-        text.original_max_position_embeddings = seen.facts.undone.trained_len
+        text.original_max_position_embeddings = seen.facts.unscaled.trained_len
     try:
         twin = type(model)(config).eval()
         twin.load_state_dict(model.state_dict(), strict=False)

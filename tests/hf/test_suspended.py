@@ -83,3 +83,35 @@ def test_whoever_watches_finds_them_so_too(model, started):
 @pytest.mark.parametrize("scored", [score, lambda model, ids: score_tokens(model, ids).losses])
 def test_what_is_scored_holds_no_graph(model, scored):
     assert not scored(model, IDS).requires_grad
+
+
+@pytest.mark.parametrize("started", [of_contexts, of_a_text, of_pieces])
+def test_the_modules_are_listed_once_and_not_at_every_token(model, started, monkeypatch):
+    """A walk through a model of thousands of modules costs as much as a token."""
+    answers, walks = started(model), []
+    walk = model.modules
+
+    def counted():
+        walks.append(None)
+        return walk()
+
+    next(answers)
+    monkeypatch.setattr(model, "modules", counted)
+    for _ in range(3):
+        next(answers)
+    assert walks == []
+
+
+@pytest.mark.parametrize("started", [of_contexts, of_a_text, of_pieces])
+def test_a_failing_pass_leaves_nothing_behind(model, started):
+    before, answers = state(model), started(model)
+    next(answers)
+
+    def fails(*_):
+        raise RuntimeError("of the model")
+
+    hook = model.model.layers[1].register_forward_pre_hook(fails)
+    with pytest.raises(RuntimeError, match="of the model"):
+        next(answers)
+    hook.remove()
+    assert state(model) == before

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from ropewalk.hf import extend, extended, load
-from ropewalk.hf.attach import modes
+from ropewalk.hf.attach import attention
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.checkpoint.sidecar import FILE
@@ -91,7 +91,7 @@ def test_in_half_precision_the_turn_that_is_left_out_widens_nothing_and_loses_no
 
     narrow = under(torch.bfloat16)
     wide = lambda module, args, given, turn: (torch.ones_like(turn[0]), torch.zeros_like(turn[1]))  # noqa: E731
-    monkeypatch.setattr(modes, "identity_rotation", wide)
+    monkeypatch.setattr(attention, "identity_rotation", wide)
     assert torch.equal(under(torch.float32), narrow)
 
 

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from ropewalk.methods.biases.signature import Bias
+from ropewalk.methods.biases.bias import Bias
 from ropewalk.methods.frequencies import RoPE
 from ropewalk.methods.reach import Reach
 from ropewalk.methods.record import parameters
-from ropewalk.methods.scales.signature import Scale
+from ropewalk.methods.scales.scale import Scale
 
 from examples import BIASES, DECODING, FACTS, FREQUENCIES, POSITIONS, REACH, SCALES, SURGERY
 from invariants.probe import STATE, WIDE, generator

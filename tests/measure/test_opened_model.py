@@ -11,7 +11,7 @@ from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.measure.arguments import RunOptions
-from ropewalk.measure.comparison.precision import in_precision
+from ropewalk.measure.comparison.plan import in_precision
 from ropewalk.measure.opened_model import open_folder, open_model
 
 

@@ -214,8 +214,8 @@ def test_a_task_costs_one_file_and_two_lines(copy, run_tests):
     new, listing = blocks
     (copy / new).write_text(blocks[new])
     imported, entry = blocks[listing].rstrip().splitlines()
-    signature = "from ropewalk.measure.tasks.signature"
-    edit(copy / listing, signature, f"{imported}\n{signature}")
+    first = "from ropewalk.measure.tasks.task import"
+    edit(copy / listing, first, f"{imported}\n{first}")
     edit(copy / listing, "    Damage,\n", f"    Damage,\n{entry}\n")
     status, said = run_tests(copy, "architecture measure/tasks/test_tasks.py measure/tasks/test_task_line.py")
     assert status == 0, said

@@ -82,7 +82,7 @@ def test_facts_lines_and_a_length_of_the_readers_own():
 @pytest.mark.parametrize("line", LINES)
 def test_pairs_are_those_of_the_schedule(line):
     extension = parse_for(line, SMALL, LENGTH).at_layer(0, SMALL)
-    table, drawing = extension.theta.table(SMALL, LENGTH).inv_freq, one(line)
+    table, drawing = extension.frequencies_or_rope.table(SMALL, LENGTH).inv_freq, one(line)
     plain = 10_000.0 ** (-torch.arange(0, 16, 2).double() / 16)
     assert drawing["pairs"]["theta"] == pytest.approx(table.tolist(), **CLOSE)
     slowed = [math.inf if number is None else number for number in drawing["pairs"]["slowed"]]
@@ -126,7 +126,7 @@ def matrix(steps, count):
     "line", [*LINES, "dual_chunk:chunk=30,local=7", "self_extend:window=9,group=5", "bca", "string"]
 )
 def test_distances_are_those_of_the_reach(line):
-    reach = parse_for(line, SMALL, LENGTH).at_layer(0, SMALL).spans
+    reach = parse_for(line, SMALL, LENGTH).at_layer(0, SMALL).reach_or_causal
     drawing, at = one(line), torch.tensor(places(LENGTH))
     expected = effective_distances(reach, at, at)
     torch.testing.assert_close(matrix(drawing["rows"], len(at)), expected, rtol=0, atol=0.02, equal_nan=True)
@@ -170,6 +170,25 @@ def test_every_method_is_drawn(line):
 )
 def test_a_line_that_is_refused_gives_its_sentence(line, words):
     assert words in one(line)["refused"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rope", {"new": {"count": 18}}),
+        ("yarn", {"static": {}}),
+        ("alibi", {"training": {}}),
+        ("pi", {"tuning": {}, "static": {}}),
+        ("ntk", {"static": {}, "new": {"count": 17}, "ntk": {"times": 8, "double": 16}}),
+        ("streaming", {"forgets": {}}),
+        ("nbce", {"decoding": {}, "new": {"count": 18}}),
+        ("gqa", {"tuning": {}, "surgery": {}, "new": {"count": 18}}),
+        ("dynamic_yarn", {}),
+        ("rerope+log_n", {}),
+    ],
+)
+def test_what_one_is_warned_of(line, words):
+    assert dict(one(line, USUAL, 32_768)["warnings"]) == {f"warn_{word}": values for word, values in words.items()}
 
 
 def test_a_partial_rotation_leaves_the_last_pairs_still():

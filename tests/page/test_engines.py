@@ -60,7 +60,7 @@ def test_vllms_flags_are_right_by_check(line):
     assert checked.is_same, str(checked)
     extension = rw.parse(line, trained_len=4096, target_len=target)
     table, factor = transformers_table(config)
-    wanted = extension.theta.table(LLAMA, target).inv_freq
+    wanted = extension.frequencies_or_rope.table(LLAMA, target).inv_freq
     torch.testing.assert_close(table.double(), wanted, rtol=1e-6, atol=0)
     scale = 1.0
     for spec in extension.scales:

@@ -41,6 +41,7 @@ def test_no_text_of_a_script_spans_lines():
     assert shortened("a {\n    // why\n    b;\n  }\n") == "a {\n  b;\n }\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [PHONE, TABLET, DESK], ids=["phone", "tablet", "desk"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -147,6 +148,7 @@ def test_a_link_shows_the_same_again(opened):
     assert again.input_value("#line-a") == "self_extend+log_n"
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     "fragment",
     [
@@ -269,27 +271,12 @@ def test_commands_are_copied(opened):
     assert page.evaluate("navigator.clipboard.readText()").startswith("ropewalk generate MODEL yarn --to 32768")
 
 
-@pytest.mark.parametrize(
-    ("line", "warning"),
-    [
-        ("rope", "18 pairs meet angles that training never showed"),
-        ("yarn", "answers to short prompts change too"),
-        ("alibi", "For models trained with it"),
-        ("pi", "Its authors fine-tune the model with it first"),
-        ("ntk", "ntk reaches a quarter to half of its factor: for 8× write ntk:factor=16 or more"),
-        ("streaming", "Keys that leave the window are forgotten"),
-        ("nbce", "It combines the answers of several contexts"),
-        ("gqa", "It changes the weights first"),
-        ("dynamic_yarn", "Nothing to warn about"),
-        ("rerope+log_n", "Nothing to warn about"),
-    ],
-)
-def test_warnings(opened, line, warning):
-    page = opened(f"#lang=en&a={line.replace('+', '%2B')}", **DESK)
+def test_warnings(opened):
+    page = opened("#lang=en&a=ntk&b=rerope%2Blog_n", **DESK)
     warnings = page.text_content("#use-a .warnings")
-    assert warning in warnings
-    if line in ("dynamic_yarn", "rerope+log_n"):
-        assert page.locator("#use-a .warnings li").count() == 1
+    assert "17 pairs meet angles that training never showed" in warnings
+    assert "ntk reaches a quarter to half of its factor: for 8× write ntk:factor=16 or more" in warnings
+    assert page.locator("#use-b .warnings li").all_inner_texts() == ["Nothing to warn about."]
 
 
 def test_every_preset_is_drawn(opened):

@@ -30,7 +30,7 @@ def is_static(extension):
 
 
 def is_dynamic(extension):
-    return isinstance(extension.theta, Dynamic)
+    return isinstance(extension.frequencies_or_rope, Dynamic)
 
 
 def everything(extension):

@@ -107,7 +107,7 @@ def test_what_is_no_table_has_no_slopes():
 
 def test_slopes_are_left_alone_where_no_engine_takes_what_they_lead_to():
     def named(extension):
-        return is_static(extension) and extension.theta.name != "longrope"
+        return is_static(extension) and extension.frequencies_or_rope.name != "longrope"
 
     own, objective = study(takes=named), Distance()
     objective.slopes = lambda extension: pytest.fail("asked for slopes of which nothing comes")

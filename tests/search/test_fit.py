@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.measure.comparison import precision
+from ropewalk.measure.comparison import plan as precision
 from ropewalk.search import fit as fitting, fitting as searching, pace as planning, search_loop
 
 from train.texts import folder_of
@@ -115,11 +115,6 @@ def test_what_is_wrong_is_a_sentence(model, place, given, message):
 def test_wrong_conditions_are_refused_when_they_are_stated(stated, message):
     with pytest.raises(rw.RopewalkError, match=message):
         rw.Conditions(**stated)
-
-
-def test_a_length_within_the_trained_one(model):
-    with pytest.raises(rw.DoesNotFit, match=r"target_len must be above the trained length \(32\), got 32"):
-        rw.fit(model, 32)
 
 
 def at(seconds, monkeypatch):

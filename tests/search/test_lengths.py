@@ -111,8 +111,10 @@ def test_a_dynamic_table_is_yarns_where_nothing_was_searched():
     extension = space.extension(wanted, space.example(wanted))
     yarn = rw.parse("yarn:factor=8", trained_len=32)
     for length, expected in ((256, yarn), (32, rw.Extension())):
-        table = extension.theta.table(FACTS, length).inv_freq
-        assert table.tolist() == pytest.approx(expected.theta.table(FACTS, length).inv_freq.tolist(), rel=1e-3)
+        table = extension.frequencies_or_rope.table(FACTS, length).inv_freq
+        assert table.tolist() == pytest.approx(
+            expected.frequencies_or_rope.table(FACTS, length).inv_freq.tolist(), rel=1e-3
+        )
 
 
 def test_children_are_of_the_best_of_either_kind():

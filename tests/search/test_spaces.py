@@ -20,7 +20,7 @@ each_space = pytest.mark.parametrize("space", PROPOSING, ids=lambda each: each.n
 
 
 def table(extension):
-    return extension.theta.table(FACTS, 1).inv_freq.tolist()
+    return extension.frequencies_or_rope.table(FACTS, 1).inv_freq.tolist()
 
 
 @each_space
@@ -85,7 +85,7 @@ def test_far_keys_stay_within_the_trained_length():
     for kind in ("leaky_rerope", "self_extend"):
         values = {**reaches.example(goal()), "reach": kind, "near": 0.5, "room": 0.5}
         far = reaches.extension(goal(), values).reach.spans()[1]
-        last = rw.parse("rope").spans.spans()[0].q_at  # a token where it stands
+        last = rw.parse("rope").reach_or_causal.spans()[0].q_at  # a token where it stands
         query = last(_tensor(goal().target_len - 1))
         distance = float(far.q_at(query) - far.k_at(_tensor(0)))
         assert 16 < distance <= 25  # half the window's end, and half of what is left

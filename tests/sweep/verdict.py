@@ -19,10 +19,10 @@ import ropewalk as rw
 from ropewalk.errors import RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import parse_for
-from ropewalk.hf.attach.extend import extended
+from ropewalk.hf.attach.attention import apply_attention
+from ropewalk.hf.attach.extend import attach_layers, extended
 from ropewalk.hf.attach.handle import ATTENTION
-from ropewalk.hf.attach.modes import apply_attention, attach_layers
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.host import quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.use.inspect import Inspection, inspect
 

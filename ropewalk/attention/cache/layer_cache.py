@@ -1,6 +1,7 @@
 """One layer's past tokens: keys are rotated when they are read, stored as far as the reach needs them, used in place.
 
-Legend: b batch, h query head, g key head, r query heads of one key head, i query, j key, d head dimension.
+Legend: b batch (1 where all rows are alike), h query head, g key head, r query heads of one key head, i query, j key,
+n index, d head dimension.
 """
 
 from __future__ import annotations
@@ -8,16 +9,22 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.decode_step import BufferRead, DecodeStep, decode_step
-from ropewalk.attention.cache.kv_buffers import BufferUpdate, Lanes
-from ropewalk.attention.cache.session import Session, Stage
+from ropewalk.attention.cache.session import BufferUpdate, Lanes, Session, Stage
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.segments import SpanKeys
-from ropewalk.attention.rotation.rotate import rotate, rotate_few, to_compute_dtype
+from ropewalk.attention.rotation.rotate import (
+    Rotation,
+    compute_dtype,
+    expand_rotation,
+    rotate,
+    rotate_few,
+    to_compute_dtype,
+)
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.attention.torch_kernels.softmax import cap_logits, merge_parts, softmax
 from ropewalk.errors import InvalidValue
@@ -44,6 +51,7 @@ class LayerCache:
         self._furthest = 0  # the largest count so far: rings stay overwritten when tokens are removed
         self._lanes: list[Lanes] = [[] for _ in session.buffers]
         self._stages: list[Stage | None] = [None] * len(session.buffers)
+        self._checked: list[tuple[torch.Size, torch.dtype, torch.device]] = []  # shapes, types and devices that fit
 
     @property
     def batch(self) -> int:
@@ -59,7 +67,7 @@ class LayerCache:
         """Continue with these rows in this order; a row may appear more than once."""
         self._lanes = [[lane[list(rows)] for lane in lanes] for lanes in self._lanes]
         self.session = self.session.of_rows(rows)
-        self._stages = [None] * len(self._stages)
+        self._stages, self._checked = [None] * len(self._stages), []
 
     def forget(self, tokens: int) -> None:
         """Remove the last tokens, as after a rejected draft."""
@@ -90,20 +98,24 @@ class LayerCache:
         return out
 
     def _check(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> None:
-        require_shapes(q_bhid, k_bgjd, v_bgjd, self.session.terms.facts)
-        require_kinship(q_bhid, k_bgjd, v_bgjd)
-        stored = [lanes[VALUES] for lanes in self._lanes if lanes]
-        batch = len(stored[0]) if stored else self.session.rows if self.session.rows > 1 else len(q_bhid)
         if torch.is_grad_enabled() and any(x.requires_grad for x in (q_bhid, k_bgjd, v_bgjd)):
             raise InvalidValue(
                 "q, k, v", "without gradients", "some that need one", remedy="use torch.no_grad(), or attend"
             )
+        vectors = [(x.shape, x.dtype, x.device) for x in (q_bhid, k_bgjd, v_bgjd)]
+        if vectors == self._checked:  # as from one token to the next
+            return
+        require_shapes(q_bhid, k_bgjd, v_bgjd, self.session.terms.facts)
+        require_kinship(q_bhid, k_bgjd, v_bgjd)
+        stored = [lanes[VALUES] for lanes in self._lanes if lanes]
+        batch = len(stored[0]) if stored else self.session.rows if self.session.rows > 1 else len(q_bhid)
         if q_bhid.shape[2] != k_bgjd.shape[2]:
             raise InvalidValue("q", f"as many tokens as k ({k_bgjd.shape[2]})", q_bhid.shape[2])
         if len(q_bhid) != batch:
             raise InvalidValue("q", f"for the cache's {batch} rows", len(q_bhid))
         if stored and stored[0].dtype != v_bgjd.dtype:
             raise InvalidValue("v", f"of the cache's type ({stored[0].dtype})", v_bgjd.dtype)
+        self._checked = vectors
 
     def _token(self, step: DecodeStep, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """One token in every row: buffers are read without a copy."""
@@ -229,3 +241,154 @@ class LayerCache:
         lane = RAW if self.session.has_stages else ROTATED
         k, v = (update.ordered[n][selected, :, first : first + len(numbers)] for n in (lane, VALUES))
         return SpanKeys(k, v, numbers, rotated=not self.session.has_stages)
+
+
+# One token in every row: its rotations, and what it reads of which buffer. Computed once, used by every layer.
+
+
+class BufferRead(NamedTuple):
+    """Indices of a buffer that the query sees by one span."""
+
+    buffer: int
+    query: int  # which rotated query
+    indices: slice
+    mask_bgrn: Tensor | None = None
+
+
+class DecodeStep(NamedTuple):
+    """How the token is computed. Rotations are those of query and key together, each different one once."""
+
+    scale_bhnd: Tensor | None  # the product of all scales, [b, heads or 1, 1, 1 or dimensions]
+    rotations: list[Rotation | None]
+    stores: list[tuple[int, int]]  # the buffers that store the token, and by which rotation
+    stage: Stage | None
+    reads: list[BufferRead]
+
+
+def decode_step(session: Session, count: int, dtype: torch.dtype, device: torch.device) -> DecodeStep | None:
+    """The step of a token, once for all layers; None if a row has none at this slot, or if xpos decay rules it out."""
+    key = (count, dtype, device)
+    if session.latest is None or session.latest[0] != key:
+        i = session.numbers(torch.tensor([count]))
+        step = _step(session, i, dtype, device) if _is_carried(session, i) else None
+        session.latest = key, step
+        return step
+    latest: DecodeStep | None = session.latest[1]
+    return latest
+
+
+def _is_carried(session: Session, i: Tensor) -> bool:
+    """Every row has a token; and with a decay, which counts from the query, the query is at its true position."""
+    if int(i.min()) < 0:
+        return False
+    return not session.decays or all(bool((span.q_at(i) == i).all()) for span in session.spans)
+
+
+def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device) -> DecodeStep:
+    count, numbers = int(i[0]) - session.begins[0], i[:, 0]
+    stage = session.stage(numbers.tolist())
+    views = [view for n in range(len(session.spans)) for view in _views(session, n, numbers, count)]
+    positions = _Positions(keys_differ=session.decays)
+    queries = [positions.index(session.spans[view.span].q_rotated(i, session.turns), keys=False) for view in views]
+    stores = [
+        (n, positions.index(session.stored[n].k_rotated(i, session.turns), keys=True))
+        for n, buffer in enumerate(session.buffers)
+        if buffer.takes(count)
+    ]
+    masks = [_mask(session, view, numbers, count, dtype, device) for view in views]
+    scales = [session.terms.scale(row) for row in i] if session.terms.extension.scales else []
+    return DecodeStep(
+        scale_bhnd=torch.stack(scales).to(device) if scales else None,
+        rotations=_rotations(session, positions, stage, dtype, device),
+        stores=stores,
+        stage=stage,
+        reads=[BufferRead(v.buffer, n, v.indices, mask) for v, n, mask in zip(views, queries, masks, strict=True)],
+    )
+
+
+class _Positions:
+    """The different positions to rotate to; a decay rotates keys in another way than queries."""
+
+    def __init__(self, *, keys_differ: bool) -> None:
+        self.keys_differ = keys_differ
+        self.entries: list[tuple[Tensor, bool]] = []
+
+    def index(self, at_bn: Tensor, *, keys: bool) -> int:
+        """The index of these positions, which are added if they are new."""
+        entry = (at_bn.double(), keys and self.keys_differ)
+        matches = [other[1] == entry[1] and torch.equal(other[0], entry[0]) for other in self.entries]
+        self.entries += [entry] * (True not in matches)
+        return matches.index(True) if True in matches else len(matches)
+
+
+def _rotations(
+    session: Session, positions: _Positions, stage: Stage | None, dtype: torch.dtype, device: torch.device
+) -> list[Rotation | None]:
+    """The rotations to all positions, computed together."""
+    rotations: list[Rotation | None] = [None] * len(positions.entries)
+    for keys in (False, True):
+        chosen = [n for n, (at, of_keys) in enumerate(positions.entries) if of_keys == keys]
+        chosen = [n for n in chosen if session.decays or positions.entries[n][0].any()]
+        at_bn = _to_pair_positions([positions.entries[n][0] for n in chosen])
+        whole = session.rotation(torch.cat(at_bn, 1), stage, dtype, keys=keys) if chosen else None
+        if whole:
+            cos, sin = (part.to(device) for part in expand_rotation(whole, session.terms.facts.interleaved))
+            for column, n in enumerate(chosen):
+                rotations[n] = Rotation(cos[:, :, column : column + 1], sin[:, :, column : column + 1])
+    return rotations
+
+
+def _to_pair_positions(at_bn: list[Tensor]) -> list[Tensor]:
+    """Positions of tokens beside positions of their pairs: all as positions of pairs."""
+    pairs = max((at.shape[2] for at in at_bn if at.dim() == 3), default=0)
+    return [at[..., None].expand(-1, -1, pairs) if pairs and at.dim() == 2 else at for at in at_bn]
+
+
+class _View(NamedTuple):
+    """Indices of a buffer that a span sees, and which of them each row sees."""
+
+    span: int
+    buffer: int
+    indices: slice
+    inside_bn: Tensor | None  # nothing where every row sees all
+
+
+def _views(session: Session, index: int, i: Tensor, count: int) -> list[_View]:
+    """What a span sees, as runs of indices of its buffer."""
+    number = session.buffer_of[index]
+    buffer, (start, stop) = session.buffers[number], session.spans[index].bounds(i)
+    shift = 0 if buffer.by_number else session.first
+    low, high = torch.maximum(start, session.first) - shift, stop - shift
+    bounds = list(zip(low.tolist(), high.tolist(), strict=True))
+    filled = [pair for pair in bounds if pair[0] < pair[1]]
+    if not filled:
+        return []
+    alike, views = bounds.count(filled[0]) == len(bounds), []
+    for indices in buffer.where(min(low for low, _ in filled), max(high for _, high in filled)):
+        slots = None if alike else buffer.slots(indices, count)
+        inside_bn = None if slots is None else (low[:, None] <= slots) & (slots < high[:, None])
+        views.append(_View(index, number, indices, inside_bn))
+    return views
+
+
+def _mask(
+    session: Session, view: _View, i: Tensor, count: int, dtype: torch.dtype, device: torch.device
+) -> Tensor | None:
+    """Biases, and minus infinity where a row sees no key: [b, g, r, n]; nothing where every row sees all."""
+    facts = session.terms.facts
+    if session.terms.extension.biases:
+        span, buffer = session.spans[view.span], session.buffers[view.buffer]
+        slots = buffer.slots(view.indices, count)
+        j = slots[None] if buffer.by_number else slots + session.first[:, None]
+        distance = span.q_at(i)[:, None] - span.k_at(j)
+        distance = distance if view.inside_bn is None else distance.where(view.inside_bn, 0)
+        mask_bhn = session.terms.bias(distance, i[:, None].expand_as(distance)).movedim(0, 1)
+    elif view.inside_bn is not None:
+        mask_bhn = torch.zeros(()).expand(view.inside_bn.shape)[:, None]
+    else:
+        return None
+    if view.inside_bn is not None:
+        mask_bhn = mask_bhn.masked_fill(~view.inside_bn[:, None].to(mask_bhn.device), -torch.inf)
+    whole_bhn = mask_bhn.expand(-1, facts.heads, -1).to(device, compute_dtype(dtype))
+    mask_bgrn: Tensor = whole_bhn.unflatten(1, (facts.groups, -1))  # type: ignore[no-untyped-call]
+    return mask_bgrn

@@ -1,23 +1,21 @@
 """What all layers under one extension share while texts are read chunk by chunk: buffers and rotations.
 
-A key's position depends on its number alone, so it is rotated once, when it is read. Where the table changes with the
-row, or theta decays, unrotated keys are stored as well, and rotated again when a stage begins.
-
-Legend: b batch (1 where all rows are alike), h query head, g key head, r query heads of one key head, n token.
+Legend: b batch (1 where all rows are alike), g key head, n token, d head dimension.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.kv_buffers import FullBuffer, KVBuffer, PrefixBuffer, RingBuffer
 from ropewalk.attention.layout.retention import FAR_POSITION, Retention, span_retention
 from ropewalk.attention.layout.sequences import compute_once
-from ropewalk.attention.problem import layer_terms
+from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.attention.rotation.rotate import Rotation, compute_dtype, rotation_at
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
@@ -35,7 +33,36 @@ PROBED = torch.cat([torch.arange(4096), torch.arange(FAR_POSITION, FAR_POSITION 
 Stage = tuple[tuple[int, int], ...]
 
 
-class Session:
+class StoredKeys:
+    """How past keys are stored under one extension, in a cache and in pages alike.
+
+    A key's position depends on its number alone, so it is rotated once, when it is written: one copy for each different
+    position that spans give it, which is read in place. Where the table changes with the row, or theta decays,
+    unrotated keys are stored as well, and copies are rotated again from them when a stage begins.
+    """
+
+    def __init__(self, terms: LayerTerms) -> None:
+        self.terms, self.spans = terms, terms.extension.reach_or_causal.spans()
+        self.turns = terms.extension.turns(terms.facts)
+        self._tables: dict[int, Table] = {}
+        self.decays = bool(self.table(1).log_decay.any())
+        stages = terms.extension.frequencies_or_rope.stages(terms.facts, 4 * terms.facts.trained_len)
+        self.has_stages = self.decays or len(stages) > 1
+
+    def table(self, start: int) -> Table:
+        """The table of rows from this length on."""
+        if start not in self._tables:
+            self._tables[start] = self.terms.extension.frequencies_or_rope.table(self.terms.facts, start)
+        return self._tables[start]
+
+    def copies(self) -> list[bytes]:
+        """For each span what is equal where spans read the same copy: its keys' positions, if anything rotates."""
+        if not self.has_stages and not self.table(1).inv_freq.any():
+            return [b""] * len(self.spans)
+        return [span.k_rotated(PROBED, self.turns).double().numpy().tobytes() for span in self.spans]
+
+
+class Session(StoredKeys):
     """Texts that are read chunk by chunk under one extension; all layers of a model share a session.
 
     `begins` is the number of each row's first token: 0, or -n for a row that begins with n tokens of padding. One entry
@@ -52,28 +79,21 @@ class Session:
         facts: Facts,
         *,
         begins: Sequence[int] = (0,),
-        layer: int | None = None,
         weights: Mapping[str, Weights] | None = None,
         spare: int = 0,
     ) -> None:
-        self.terms = layer_terms(extension, facts, layer, weights)
-        facts, numbering = self.terms.facts, self.terms.extension.numbering
+        super().__init__(layer_terms(extension, facts, weights))
+        numbering = self.terms.extension.positions_or_sequential
         if not isinstance(numbering, Sequential):
             raise InvalidValue("positions", "sequential with a cache", numbering, remedy="use others in training only")
         self.begins = (begins[0],) if len(set(begins)) == 1 else tuple(begins)
         self.rows = len(begins)
         self.first = torch.tensor(self.begins)
-        self.spans = self.terms.extension.spans.spans()
-        self.turns = self.terms.extension.turns(facts)
-        self.buffers, self.stored, self.buffer_of = _buffers(self.spans, self.turns, self.begins, spare)
         self.spare = spare
-        self._tables: dict[int, Table] = {}
+        self.buffers, self.stored, self.buffer_of = self._buffers()
         self._of_rows: dict[tuple[int, ...], Session] = {}
-        first = self.table(1)
-        self.decays = bool(first.log_decay.any())
-        self._decay_period = max(1, int(1 / float(first.log_decay.abs().max()))) if self.decays else 0
+        self._decay_period = max(1, int(1 / float(self.table(1).log_decay.abs().max()))) if self.decays else 0
         self.latest: tuple[object, Any] | None = None  # the step of the next token, for all layers
-        self.has_stages = self.decays or len(self.terms.extension.theta.stages(facts, 4 * facts.trained_len)) > 1
 
     def of_rows(self, rows: Sequence[int]) -> Session:
         """The session of these rows, the same one for all layers."""
@@ -89,17 +109,11 @@ class Session:
         """The numbers of these slots in every row, [b, n]."""
         return self.first[:, None] + slots
 
-    def table(self, start: int) -> Table:
-        """The table of rows from this length on."""
-        if start not in self._tables:
-            self._tables[start] = self.terms.extension.theta.table(self.terms.facts, start)
-        return self._tables[start]
-
     def stage(self, i: Sequence[int]) -> Stage | None:
         """The stage of queries with these numbers, one for each row; nothing where it never changes."""
         if not self.has_stages:
             return None
-        starts = [self.terms.extension.theta.stages(self.terms.facts, number + 1)[-1] for number in i]
+        starts = [self.terms.extension.frequencies_or_rope.stages(self.terms.facts, number + 1)[-1] for number in i]
         origins = [number // self._decay_period * self._decay_period if self.decays else 0 for number in i]
         return tuple(zip(starts, origins, strict=True))
 
@@ -124,28 +138,195 @@ class Session:
             "rotation through a cache", spec, (at_bn,), computed, 2 * at_bn.numel() * len(tables[0].inv_freq)
         )
 
-
-def key_positions(spans: Sequence[Span], turns: Tensor) -> list[bytes]:
-    """For each span what is equal where keys have equal positions."""
-    return [span.k_rotated(PROBED, turns).double().numpy().tobytes() for span in spans]
-
-
-def _buffers(
-    spans: Sequence[Span], turns: Tensor, begins: Sequence[int], spare: int
-) -> tuple[list[KVBuffer], list[Span], list[int]]:
-    """The buffers, a span that each is for, and the buffer of each span. Spans with equal key positions share one."""
-    needs = [span_retention(span) for span in spans]
-    positions = key_positions(spans, turns)
-    full = {at for at, need in zip(positions, needs, strict=True) if need.last is None}
-    keys = [(at, at in full or bool(need.last)) for at, need in zip(positions, needs, strict=True)]
-    total: dict[tuple[bytes, bool], Retention] = {}
-    for key, need in zip(keys, needs, strict=True):
-        total[key] = total.get(key, Retention()) | need
-    stored = [spans[keys.index(key)] for key in total]
-    return [_buffer(need, begins, spare) for need in total.values()], stored, [list(total).index(key) for key in keys]
+    def _buffers(self) -> tuple[list[KVBuffer], list[Span], list[int]]:
+        """The buffers, a span that each is for, and the buffer of each span. Spans of one copy of keys share one."""
+        needs, copies = [span_retention(span) for span in self.spans], self.copies()
+        full = {copy for copy, need in zip(copies, needs, strict=True) if need.last is None}
+        keys = [(copy, copy in full or bool(need.last)) for copy, need in zip(copies, needs, strict=True)]
+        total: dict[tuple[bytes, bool], Retention] = {}
+        for key, need in zip(keys, needs, strict=True):
+            total[key] = total.get(key, Retention()) | need
+        stored = [self.spans[keys.index(key)] for key in total]
+        buffers = [_buffer(need, self.begins, self.spare) for need in total.values()]
+        return buffers, stored, [list(total).index(key) for key in keys]
 
 
 def _buffer(need: Retention, begins: Sequence[int], spare: int) -> KVBuffer:
     if need.last is None:
         return FullBuffer()
     return RingBuffer(need.last, spare) if need.last else PrefixBuffer(need.first, begins)
+
+
+# Where a layer cache stores the vectors of past tokens: all of them, the last ones, or the first ones.
+#
+# A buffer has lanes: rotated keys, their values, and other vectors of a token. Slots count the tokens since the cache
+# began, padding included; numbers count within each row's sequence. A buffer only computes indices. The tensors belong
+# to the cache, one set for each layer.
+
+
+GROWTH = 1.25  # how much larger a full buffer becomes
+LEAST_ROOM = 256  # tokens of a full buffer, at least
+
+Lanes = list[Tensor]
+
+
+class BufferUpdate(NamedTuple):
+    """The lanes after new tokens; and all that these may see, in order, from slot (or number) `first` on."""
+
+    lanes: Lanes
+    first: int
+    ordered: Lanes
+
+
+class KVBuffer(ABC):
+    """Where a layer cache stores the vectors of past tokens. `count` is the number of slots before the call."""
+
+    by_number: ClassVar[bool] = False  # whether indices are each row's numbers rather than slots
+
+    def takes(self, count: int) -> bool:
+        """Whether the token at this slot is stored, in any row."""
+        return True
+
+    def can_forget(self, furthest: int, count: int) -> bool:
+        """Whether the tokens from `count` on can be removed after all up to `furthest` were read."""
+        return True
+
+    @abstractmethod
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
+        """Store tokens."""
+
+    def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
+        """Store one token, in place."""
+        return self.extend(lanes, new, count).lanes
+
+    def held(self, count: int) -> slice:
+        """The indices in use."""
+        return slice(0, count)
+
+    def where(self, start: int, stop: int) -> list[slice]:
+        """The indices of the slots (or numbers) from start to stop, in any order."""
+        return [slice(start, stop)]
+
+    def slots(self, indices: slice, newest: int) -> Tensor:
+        """The slots (or numbers) at these indices once `newest` is the last slot."""
+        return torch.arange(indices.start, indices.stop)
+
+
+@dataclass(frozen=True)
+class FullBuffer(KVBuffer):
+    """All tokens, in order, with room to grow."""
+
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
+        """Append the tokens; all of them are visible, in order."""
+        end = count + new[0].shape[2]
+        lanes = _make_room(lanes, new, count, end)
+        for lane, part in zip(lanes, new, strict=True):
+            lane[:, :, count:end] = part
+        return BufferUpdate(lanes, 0, [lane[:, :, :end] for lane in lanes])
+
+
+def _make_room(lanes: Lanes, new: Lanes, count: int, end: int) -> Lanes:
+    """The same lanes with room up to `end`."""
+    if lanes and end <= lanes[0].shape[2]:
+        return lanes
+    room = max(end, LEAST_ROOM, int(count * GROWTH))
+    wider = [part.new_empty(*part.shape[:2], room, part.shape[3]) for part in new]
+    for lane, old in zip(wider, lanes, strict=False):
+        lane[:, :, :count] = old[:, :, :count]
+    return wider
+
+
+@dataclass(frozen=True)
+class RingBuffer(KVBuffer):
+    """The last `size` tokens; each new one overwrites the oldest, since softmax does not depend on their order.
+
+    With `spare` more slots, up to that many tokens can be removed at any time.
+    """
+
+    size: int
+    spare: int = 0
+
+    @property
+    def room(self) -> int:
+        """The length of the ring."""
+        return self.size + self.spare
+
+    def can_forget(self, furthest: int, count: int) -> bool:
+        """Tokens can be removed while those that become visible again are not overwritten."""
+        return furthest - self.room <= max(0, count - self.size)
+
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
+        """The old tokens and the new ones, in order; and the ring with the last of them."""
+        lanes = lanes or self._empty(new)
+        first, end = max(0, count - self.size), count + new[0].shape[2]
+        runs = self._in_order(first, count)
+        ordered = [
+            torch.cat([*(lane[:, :, run] for run in runs), part], 2) if runs else part
+            for lane, part in zip(lanes, new, strict=True)
+        ]
+        newest = torch.arange(max(count, end - self.room), end)
+        for lane, part in zip(lanes, new, strict=True):
+            lane[:, :, newest % self.room] = part[:, :, newest - count]
+        return BufferUpdate(lanes, first, ordered)
+
+    def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
+        """Overwrite the oldest token."""
+        lanes = lanes or self._empty(new)
+        index = count % self.room
+        for lane, part in zip(lanes, new, strict=True):
+            lane[:, :, index : index + 1] = part
+        return lanes
+
+    def _empty(self, like: Lanes) -> Lanes:
+        return [part.new_empty(*part.shape[:2], self.room, part.shape[3]) for part in like]
+
+    def held(self, count: int) -> slice:
+        """The indices from 0 on; all of them once the ring is full."""
+        return slice(0, min(count, self.room))
+
+    def where(self, start: int, stop: int) -> list[slice]:
+        """A full ring in its order in memory."""
+        return [slice(0, self.room)] if stop - start == self.room else self._in_order(start, stop)
+
+    def _in_order(self, start: int, stop: int) -> list[slice]:
+        """One run of indices, or two across the end of the ring."""
+        first, end = start % self.room, start % self.room + stop - start
+        if end <= self.room:
+            return [slice(first, end)] if end > first else []
+        return [slice(first, self.room), slice(0, end - self.room)]
+
+    def slots(self, indices: slice, newest: int) -> Tensor:
+        """The latest slot at each index."""
+        return newest - (newest - torch.arange(indices.start, indices.stop)) % self.room
+
+
+@dataclass(frozen=True)
+class PrefixBuffer(KVBuffer):
+    """The tokens numbered below `size`, at the index of their number; `begins` numbers each row's slot 0."""
+
+    size: int
+    begins: Sequence[int]
+    by_number: ClassVar[bool] = True
+
+    def takes(self, count: int) -> bool:
+        """Tokens are stored until every row has `size` of them."""
+        return count + min(self.begins) < self.size
+
+    def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
+        """The first tokens of each row."""
+        lanes = lanes or [part.new_zeros(*part.shape[:2], self.size, part.shape[3]) for part in new]
+        if self.takes(count):
+            for row in range(len(new[0])):
+                self._extend_row(lanes, new, count, row)
+        return BufferUpdate(lanes, 0, lanes)
+
+    def _extend_row(self, lanes: Lanes, new: Lanes, count: int, row: int) -> None:
+        number = count + self.begins[row % len(self.begins)]  # of the first new token
+        first, stop = max(number, 0), min(number + new[0].shape[2], self.size)
+        if first < stop:
+            for lane, part in zip(lanes, new, strict=True):
+                lane[row, :, first:stop] = part[row, :, first - number : stop - number]
+
+    def held(self, count: int) -> slice:
+        """All indices; they hold zeros at first."""
+        return slice(0, self.size)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from ropewalk.methods.reach import Reach, Span
-from ropewalk.methods.reach.signature import At
+from ropewalk.methods.reach.reach import At
 
 FAR_POSITION = 2**40  # a position far beyond the first keys
 INCREMENTS_CHECKED = 8  # how many increments of span.start are checked

@@ -175,10 +175,10 @@ def segments_of(
     `pair_positions` has a position for each pair of each key, where those differ: then all spans read the same keys.
     `until` has the number of the last key that each query sees, where that may be later than its own.
     """
-    segments, spans = [], extension.spans.spans()
+    segments, spans = [], extension.reach_or_causal.spans()
     turns = extension.turns(facts) if any(span.pairs for span in spans) else torch.empty(0)
     for rows in stages(extension, facts, i):
-        table = extension.theta.table(facts, int(i[rows.start]) + 1)
+        table = extension.frequencies_or_rope.table(facts, int(i[rows.start]) + 1)
         for index, (span, j) in enumerate(zip(spans, numbers, strict=True)):
             bounds = _bounds(span, i[rows], None if until is None else until[rows])
             start, stop = (torch.searchsorted(j, bound) for bound in bounds)
@@ -216,7 +216,7 @@ def stages(extension: Extension, facts: Facts, i: Tensor) -> list[slice]:
     """The rows of each table."""
     if not len(i):
         return []
-    starts = torch.tensor(extension.theta.stages(facts, int(i[-1]) + 1))
+    starts = torch.tensor(extension.frequencies_or_rope.stages(facts, int(i[-1]) + 1))
     # A search for each table and not for each row: torch divides a long one among threads, which costs more.
     edges = sorted({0, *torch.searchsorted(i, starts - 1).tolist(), len(i)})
     return [slice(first, end) for first, end in itertools.pairwise(edges)]

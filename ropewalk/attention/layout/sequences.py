@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from ropewalk.attention.scoped import scoped
-from ropewalk.extension.inputs import PAD
+from ropewalk.extension.inputs import PAD, Tokens
 
 # What the layers of one forward pass share: segments and rotations, from the same positions under the same extension.
 #
@@ -38,8 +37,11 @@ _OPEN: ContextVar[SharedLayout | None] = ContextVar("shared", default=None)
 @contextmanager
 def share_results(shared: SharedLayout) -> Iterator[None]:
     """Store results while the context is open, and reuse them."""
-    with scoped(_OPEN, shared):
+    token = _OPEN.set(shared)
+    try:
         yield
+    finally:
+        _OPEN.reset(token)
 
 
 def compute_once(
@@ -82,19 +84,12 @@ class SequenceGroup(NamedTuple):
         return slice(self.slots.stop - self.queries - before, self.slots.stop - before)
 
 
-def sequence_groups(
-    numbers_bj: Tensor,
-    documents_bj: Tensor | None,
-    pair_positions_bjp: Tensor | None = None,
-    last_seen_bj: Tensor | None = None,
-    *,
-    queries: int,
-) -> list[SequenceGroup]:
+def sequence_groups(numbers_bj: Tensor, tokens: Tokens, queries: int) -> list[SequenceGroup]:
     """Every sequence that has a query among the last `queries` slots of its row."""
     numbers_bj = numbers_bj.cpu()
-    documents_bj = torch.zeros_like(numbers_bj) if documents_bj is None else documents_bj.cpu()
+    documents_bj = torch.zeros_like(numbers_bj) if tokens.documents_bj is None else tokens.documents_bj.cpu()
     first_query = numbers_bj.shape[1] - queries
-    of_tokens = [x if x is None else x.cpu() for x in (pair_positions_bjp, last_seen_bj)]
+    of_tokens = [x if x is None else x.cpu() for x in (tokens.pair_positions_bjp, tokens.last_seen_bj)]
     groups: dict[tuple[object, ...], SequenceGroup] = {}
     for row, (numbers, documents) in enumerate(zip(numbers_bj, documents_bj, strict=True)):
         for slots in _runs(numbers, documents):

@@ -2,7 +2,7 @@
 
 A page holds, for each key head, one lane of rotated keys for every different `k_at` of the spans, and a lane of values.
 Plain attention, windows, sinks and dual chunks need the space of any engine's cache; ReRoPE and Self-Extend half as
-much again. Where the rotary table changes with the row there is one more lane, of unrotated keys (stages.py).
+much again. Where the rotary table changes with the row there is one more lane, of unrotated keys.
 
 Legend: n page, g key head, l lane, s token of a page, t token of the batch, h query head, j key, d head dimension.
 """
@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.session import key_positions
+from ropewalk.attention.cache.session import StoredKeys
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.retention import Retention, reach_retention
 from ropewalk.attention.layout.segments import SpanKeys
@@ -41,16 +41,16 @@ from ropewalk.attention.rotation.rotate import (
     rotation_at,
     to_compute_dtype,
 )
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import InvalidValue
+from ropewalk.extension.static import why_not_in_pages
 from ropewalk.methods.frequencies import Table
 from ropewalk.methods.positions import Sequential
-from ropewalk.methods.reach import Span
 
 
-class PagedLayer:
+class PagedLayer(StoredKeys):
     """Attention of one layer, for many requests whose past lies in pages.
 
-        paged = PagedLayer(layer_terms(parse("rerope:window=64"), facts, None, None))
+        paged = PagedLayer(layer_terms(parse("rerope:window=64"), facts))
         pages = torch.zeros(100, facts.groups, paged.lanes, 16, facts.head_dim)
         out_thd = paged.read(pages, q_thd, k_tgd, v_tgd, batch)  # also stores the new tokens
 
@@ -58,19 +58,15 @@ class PagedLayer:
     """
 
     def __init__(self, terms: LayerTerms) -> None:
-        if not isinstance(terms.extension.numbering, Sequential):
-            raise InvalidValue("positions", "sequential with pages", terms.extension.numbering)
-        self.terms, self.spans = terms, terms.extension.spans.spans()
-        self.turns = terms.extension.turns(terms.facts)
-        self.first_table = terms.extension.theta.table(terms.facts, 1)
-        if self.first_table.log_decay.any():
-            sentence = (
-                f"keys of {terms.extension.theta.name} decay with the position, and cannot be kept in an engine's pages"
-            )
-            raise DoesNotFit.because("frequencies", sentence)
-        self.has_stages = len(terms.extension.theta.stages(terms.facts, 4 * terms.facts.trained_len)) > 1
-        self.stored, self.lane_of = self._lanes()
-        self._tables = {1: self.first_table}
+        if not isinstance(terms.extension.positions_or_sequential, Sequential):
+            raise InvalidValue("positions", "sequential with pages", terms.extension.positions_or_sequential)
+        super().__init__(terms)
+        if reason := why_not_in_pages(terms.extension, terms.facts):
+            raise reason
+        copies = self.copies()
+        different = list(dict.fromkeys(copies))
+        self.stored = [self.spans[copies.index(copy)] for copy in different]  # a span for each copy of the keys
+        self.lane_of = [different.index(copy) for copy in copies]  # of each span
 
     @property
     def lanes(self) -> int:
@@ -90,7 +86,7 @@ class PagedLayer:
     @property
     def retention(self) -> Retention:
         """Which past keys may still be seen; pages that hold only others may be freed."""
-        return reach_retention(self.terms.extension.spans)
+        return reach_retention(self.terms.extension.reach_or_causal)
 
     def read(
         self,
@@ -118,13 +114,6 @@ class PagedLayer:
                 out_thd[request.tokens] = self._read_chunk(pages, q_thd[request.tokens], batch, request)
         return out_thd
 
-    def _lanes(self) -> tuple[list[Span], list[int]]:
-        """A span for each placement of keys, and the lane of each span."""
-        turns = self.has_stages or bool(self.first_table.inv_freq.any())
-        positions = key_positions(self.spans, self.turns) if turns else [b""] * len(self.spans)
-        different = list(dict.fromkeys(positions))
-        return [self.spans[positions.index(at)] for at in different], [different.index(at) for at in positions]
-
     # Storing.
 
     def _store(self, pages: Tensor, k_tgd: Tensor, v_tgd: Tensor, batch: PagedBatch, stages: PageStages | None) -> None:
@@ -139,7 +128,7 @@ class PagedLayer:
             pages[:, :, lane][page_t, :, offset_t] = self._rotated_keys(k_tgd, rotation, batch).to(pages.dtype)
 
     def _key_rotation(self, lane: int, batch: PagedBatch, pages: Tensor) -> Rotation | None:
-        rotation = self._rotation(self.stored[lane].k_rotated(batch.number_t, self.turns), self.first_table, pages)
+        rotation = self._rotation(self.stored[lane].k_rotated(batch.number_t, self.turns), self.table(1), pages)
         return rotation if batch.chunks else self._expanded(rotation)
 
     def _rotated_keys(self, k_tgd: Tensor, rotation: Rotation | None, batch: PagedBatch) -> Tensor:
@@ -149,12 +138,6 @@ class PagedLayer:
 
     def _expanded(self, rotation: Rotation | None) -> Rotation | None:
         return None if rotation is None else expand_rotation(rotation, self.terms.facts.interleaved)
-
-    def _table(self, start: int) -> Table:
-        """The table that is valid from a length on."""
-        if start not in self._tables:
-            self._tables[start] = self.terms.extension.theta.table(self.terms.facts, start)
-        return self._tables[start]
 
     def _rotation(self, at_t: Tensor, table: Table, pages: Tensor) -> Rotation | None:
         """The rotation to these positions, [tokens, 1, pairs]; nothing where it would change nothing."""
@@ -181,7 +164,7 @@ class PagedLayer:
 
     def _reads(self, pages: Tensor, batch: PagedBatch, chosen_r: Tensor, start: int) -> RowReads:
         """What these rows read, under the table that is valid from a length on."""
-        i_r, request_r, table = batch.number_r[chosen_r], batch.request_r[chosen_r], self._table(start)
+        i_r, request_r, table = batch.number_r[chosen_r], batch.request_r[chosen_r], self.table(start)
         biased, reads = bool(self.terms.extension.biases), []
         for span, lane in zip(self.spans, self.lane_of, strict=True):
             rotation = self._expanded(self._rotation(span.q_rotated(i_r, self.turns), table, pages))
@@ -190,7 +173,7 @@ class PagedLayer:
 
     def _rows_by_stage(self, i_r: Tensor) -> list[tuple[int, Tensor]]:
         """The length from which each table is valid, with the rows of this table."""
-        starts = torch.tensor(self.terms.extension.theta.stages(self.terms.facts, int(i_r.max()) + 1))
+        starts = torch.tensor(self.terms.extension.frequencies_or_rope.stages(self.terms.facts, int(i_r.max()) + 1))
         stage_r = torch.searchsorted(starts, i_r + 1, right=True) - 1
         return [(int(starts[n]), (stage_r == n).nonzero().flatten()) for n in sorted(set(stage_r.tolist()))]
 
@@ -211,7 +194,7 @@ class PagedLayer:
     def _page_rotation(self, lane: int, place_n: Tensor, start: int, pages: Tensor) -> Rotation | None:
         """The rotation of all tokens of pages, [pages, 1, tokens, pairs]."""
         at_n = (place_n[:, None] * pages.shape[3] + torch.arange(pages.shape[3])).flatten()
-        rotation = self._rotation(self.stored[lane].k_rotated(at_n, self.turns), self._table(start), pages)
+        rotation = self._rotation(self.stored[lane].k_rotated(at_n, self.turns), self.table(start), pages)
         if rotation is None:
             return None
         return Rotation(*(part.view(len(place_n), 1, pages.shape[3], -1) for part in rotation))

@@ -105,7 +105,8 @@ class PagedBatch:
     @property
     def token_r(self) -> Tensor:
         """The tokens that are computed as rows."""
-        return self.once("rows", lambda: _indices(request.tokens for request in self.rows))
+        parts = [request.tokens for request in self.rows]
+        return self.once("rows", lambda: torch.cat([torch.arange(part.start, part.stop) for part in parts]))
 
     @property
     def number_r(self) -> Tensor:
@@ -137,10 +138,6 @@ def runs_of(page_n: Tensor) -> list[tuple[int, int]]:
     """
     edges = [0, *(1 + (page_n.diff() != 1).nonzero().flatten()).tolist(), len(page_n)]
     return [run for run in itertools.pairwise(edges) if run[1] > run[0]]
-
-
-def _indices(slices: Any) -> Tensor:
-    return torch.cat([torch.arange(part.start, part.stop) for part in slices])
 
 
 # Single tokens of many requests, computed together: every page that a row sees is one entry of a few batched products.

@@ -62,7 +62,7 @@ def export(
         require_new(Path(out))
     line = require_plausible(model, extension)
     fitted = fitting(model, line or extension, to, options)
-    from ropewalk.engines.export.export import export as write, require_directory
+    from ropewalk.engines.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
 

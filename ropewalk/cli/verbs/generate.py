@@ -250,7 +250,7 @@ def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, prog
 def _continuation(host: Any, tokenizer: Any, request: GenerateRequest, _: Any, progress: Any) -> Iterator[int]:
     """Tokens up to the model's end token, or without end."""
     from ropewalk.hf import stream
-    from ropewalk.hf.probe.probe import device_of
+    from ropewalk.hf.probe.host import device_of
     from ropewalk.hf.use.contexts import end_tokens
 
     ids = request.ids[None].to(device_of(host))

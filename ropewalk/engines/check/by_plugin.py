@@ -7,8 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from ropewalk.engines.check.versions import ChosenEngine
-from ropewalk.engines.layer_plan import ModelPlan
-from ropewalk.engines.plan_in_config import KEY
+from ropewalk.engines.layer_plan import KEY, ModelPlan
 from ropewalk.engines.rules.rotation import NotServed, RopeConfig
 from ropewalk.engines.vllm.versions import UNSUPPORTED, why_not_reached, why_unknown
 from ropewalk.errors import RopewalkError

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.engines.check.by_plugin import ANEW, is_missing, require_plan
-from ropewalk.engines.check.engines import ENGINES
 from ropewalk.engines.check.mend import Changes, Difference, differences, is_right, mend, texts_to_compare
 from ropewalk.engines.check.reading import PLUGIN, ReadCheckpoint, read_checkpoint
 from ropewalk.engines.check.report import EngineCheck, Finding, Kind, LayerCheck
@@ -31,18 +30,19 @@ from ropewalk.engines.check.versions import (
     vllm_length,
 )
 from ropewalk.engines.layer_plan import ModelPlan
-from ropewalk.engines.llama_cpp.check import READS_DIVISORS
+from ropewalk.engines.llama_cpp.rules import READS_DIVISORS
 from ropewalk.engines.rules.rotation import (
     Asked,
-    EngineFormulas,
     EngineRotation,
+    EngineRules,
     LengthRule,
     NotKnown,
     NotServed,
     RopeConfig,
 )
 from ropewalk.engines.rules.standard import has_two_tables, standard_rotation
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.engines.targets import ENGINES
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 
@@ -59,7 +59,7 @@ class CheckRequest:
     installed: str  # the version whose own code is called; empty: our formulas
 
     @property
-    def rules(self) -> EngineFormulas:
+    def rules(self) -> EngineRules:
         return self.engine.rules
 
     @property

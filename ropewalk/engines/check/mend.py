@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ropewalk.engines.rules.formulas import plain, yarn_temperature
 from ropewalk.engines.rules.rotation import (
     Asked,
-    EngineFormulas,
     EngineRotation,
+    EngineRules,
     NotKnown,
     NotServed,
     QueryScale,
@@ -101,7 +101,7 @@ QUERY_SCALE = "llama_4_scaling"
 LAYOUT = ("rope_theta", "llama_4_scaling_beta")
 
 
-def mend(config: RopeConfig, rules: EngineFormulas, version: Version, served: int) -> Changes | None:
+def mend(config: RopeConfig, rules: EngineRules, version: Version, served: int) -> Changes | None:
     """The changes with which the engine computes what is meant up to the length that is served; None: no such keys."""
     for changed in _candidates(config, served) if _is_known(config) else ():
         if is_right(changed, config, rules, version, served):
@@ -117,7 +117,7 @@ def _is_known(config: RopeConfig) -> bool:
         return False
 
 
-def is_right(changed: RopeConfig, config: RopeConfig, rules: EngineFormulas, version: Version, served: int) -> bool:
+def is_right(changed: RopeConfig, config: RopeConfig, rules: EngineRules, version: Version, served: int) -> bool:
     """Whether a changed config gives what the checkpoint's own config means."""
     if rules.length(changed, version).allowed < served:
         return False

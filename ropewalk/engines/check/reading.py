@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from safetensors import safe_open
 
-from ropewalk.engines.llama_cpp.check import TENSOR
+from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.rules.rotation import RopeConfig
 from ropewalk.engines.rules.standard import ROPE_FREQS
-from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable, name_errors
+from ropewalk.engines.rules.statement import Stretch, stretch_in
+from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
 from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
-from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters
 from ropewalk.models import GGUF
 
 # The rope parameters of a config, checked before any formula sees them: one sentence for a wrong value.
@@ -156,18 +156,8 @@ def require_longest(value: Any) -> int:
 
 
 PLUGIN = "ropewalk"  # the rope type of Ropewalk's plugin, and the key beside it
-EXPORTED = "ropewalk_export"  # the key of what an export stretched; no engine reads it
 SIDECAR = "ropewalk.json"
 UNSTATED_LEN = 10**9  # tokens: a larger model_max_length of a tokenizer means that it states none
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stretch(Checked):
-    """A schedule that was added to a trained model: its rope parameters may not show it."""
-
-    trained_len: Annotated[int, AT_LEAST_ONE, "tokens that the model was trained on, without the schedule"]
-    target_len: Annotated[int, AT_LEAST_ONE, "tokens that it is stretched to"]
-    methods: Annotated[str, "what stretches it"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,17 +209,6 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
         plugin=_extension_in_config(text),
     )
-
-
-def stretch_in(text: Any) -> Stretch | None:
-    """What `ropewalk export` noted in a config."""
-    noted = getattr(text, EXPORTED, None)
-    if noted is None:
-        return None
-    if not isinstance(noted, dict) or set(noted) != {field.name for field in parameters(Stretch)}:
-        raise Unreadable(EXPORTED, "what `ropewalk export` wrote", noted)
-    with name_errors(EXPORTED):
-        return Stretch(**noted)
 
 
 def _added_yarn(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ropewalk.engines.check.engines import ENGINES
 from ropewalk.engines.rules.rotation import (
     Asked,
-    EngineFormulas,
     EngineRotation,
+    EngineRules,
     LengthRule,
     RopeConfig,
     Version,
     VersionRange,
 )
-from ropewalk.engines.vllm.check import AS_WRITTEN, NEIGHBOURS
+from ropewalk.engines.targets import ENGINES
+from ropewalk.engines.vllm.rules import AS_WRITTEN, NEIGHBOURS
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 
 # Engines and versions as a user writes them: `vllm@0.32`. A version that was not read is refused, never guessed.
@@ -29,7 +29,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 class ChosenEngine(NamedTuple):
     """An engine in one version."""
 
-    rules: EngineFormulas
+    rules: EngineRules
     version: Version
     source: str
 
@@ -51,7 +51,7 @@ def choose_engine(engine: str) -> ChosenEngine:
     return ChosenEngine(rules, rules.ranges[-1].last, rules.ranges[-1].source)
 
 
-def version_text(rules: EngineFormulas, version: Version) -> str:
+def version_text(rules: EngineRules, version: Version) -> str:
     """A version as text; llama.cpp numbers its builds."""
     return ("b" if rules.name == "llama.cpp" else "") + ".".join(map(str, version))
 
@@ -63,7 +63,7 @@ def _version(asked: str, engine: str) -> Version:
     return tuple(int(number) for number in numbers if number.isdigit())
 
 
-def _range(rules: EngineFormulas, version: Version) -> VersionRange:
+def _range(rules: EngineRules, version: Version) -> VersionRange:
     for between in rules.ranges:
         digits = len(between.first)
         if len(version) >= digits and between.first <= version[:digits] <= between.last:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES, Architecture, converter_line, name_of
-from ropewalk.engines.llama_cpp.export import FILE, TENSOR
+from ropewalk.engines.llama_cpp.rules import FILE, TENSOR
 from ropewalk.engines.rules.statement import StatedModel
 from ropewalk.errors import DoesNotFit, not_installed
 from ropewalk.files import read_json

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ropewalk.engines.rules.formulas import USUAL_BASE
+from ropewalk.engines.rules.statement import ExportRules
 
 Version = tuple[int, ...]
 # Keys that say which dimensions rotate, and where positions have several axes. Every engine here reads them.
@@ -131,8 +132,8 @@ class VersionRange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EngineFormulas:
-    """One engine: its versions and its rules."""
+class EngineRules:
+    """One engine: its versions, what it computes from a config, and what is exported to it."""
 
     name: str
     ranges: tuple[VersionRange, ...]
@@ -141,3 +142,4 @@ class EngineFormulas:
     reads: Callable[[RopeConfig, str, Version], frozenset[str]]  # keys of a part, besides the layout's
     flags: Callable[[Mapping[str, Any], int], str]  # change keys of the config, and serve a length
     cautions: Callable[[RopeConfig, str, Asked], tuple[Caution, ...]]
+    export: ExportRules

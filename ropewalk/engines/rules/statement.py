@@ -1,25 +1,34 @@
-"""The input and the output of an engine's rule: a pure function of which config keys the engine reads, and how.
+"""A static extension stated in a config for an engine, and what engines have in common in reading it.
 
-What it reads differently from transformers is lowered (stated pair by pair) or refused; nothing is left to guess.
+A rule of an engine is a pure function of which keys it reads, and how. What it reads differently from transformers is
+lowered (stated pair by pair) or not exported; nothing is left to guess.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import MistralConfig, PreTrainedModel
 
 from ropewalk.engines.rules.formulas import yarn_temperature as yarn_temperature
-from ropewalk.errors import DoesNotFit
-from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
+from ropewalk.errors import DoesNotFit, Unreadable, name_errors
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.static import static_table
+from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR, standard_config, why_not_expressible
 from ropewalk.hf.probe.facts import SCHEDULE
+from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.reach import Window
+from ropewalk.methods.record import AT_LEAST_ONE, Checked
 
 LONGROPE = "longrope"
 QUERY_SCALE = "llama_4_scaling_beta"  # beside it, the original length is what attention scales its queries by
+EXPORTED = "ropewalk_export"  # the key of what an export stretched; no engine reads it
 
 
 @dataclass
@@ -81,10 +90,10 @@ class EngineReading(NamedTuple):
     rope_type: str | None = None  # written last, after the folder was compared with the model
 
 
-class EngineRules(NamedTuple):
-    """The rules of one engine, or of one trainer."""
+class ExportRules(NamedTuple):
+    """What is exported to one engine, or to one trainer."""
 
-    read: Callable[[StatedModel], EngineReading]  # rewrites the config
+    rewrite: Callable[[StatedModel], EngineReading | DoesNotFit]  # rewrites the config, or says why it cannot
     command: Callable[[str, StatedModel], str]  # the command that starts it with a folder, or a trainer's settings
     folder: bool = True  # whether a folder is written; some settings carry the schedule alone
 
@@ -148,37 +157,135 @@ def yarn_mscale(parameters: dict[str, Any], all_dim: float) -> float:
     return yarn_temperature(factor, 1.0 if mscale is None else mscale) / yarn_temperature(factor, all_dim)
 
 
-def require_latent(stated: StatedModel) -> None:
+def state_latent(stated: StatedModel) -> EngineReading | DoesNotFit:
     """vLLM and SGLang read every schedule of latent attention as DeepSeek's YaRN, whose temperature is mscale's."""
-    parameters, rule = stated.parameters[0], "YaRN with the temperature of its mscale, or another base, where keys are "
+    parameters = stated.parameters[0]
     if stated.type == "default":
-        return
+        return EngineReading(lowered=False)
     if stated.type != "yarn" or not parameters.get("truncate", True):
-        raise DoesNotFit("schedule", f"{rule}latent", stated.type)
+        rule = "YaRN with the temperature of its mscale, or another base, where keys are latent"
+        return DoesNotFit("schedule", rule, stated.type)
     read = yarn_mscale(parameters, parameters.get("mscale_all_dim") or 0.0)
     if not math.isclose(read, stated.temperature, rel_tol=1e-6):
-        raise DoesNotFit(
-            "temperature", f"{read:.4f}, which an engine computes where keys are latent", stated.temperature
-        )
+        rule = f"{read:.4f}, which an engine computes where keys are latent"
+        return DoesNotFit("temperature", rule, stated.temperature)
     for name in ("attention_factor", "attn_factor"):  # 1 there makes vLLM ignore mscale_all_dim
         parameters.pop(name, None)
+    return EngineReading(lowered=False)
 
 
-def read_as_deepseek_and_phi(stated: StatedModel) -> EngineReading:
+def read_as_deepseek_and_phi(stated: StatedModel) -> EngineReading | DoesNotFit:
     """What vLLM and SGLang share: latent keys by DeepSeek's rule, longrope by Phi's, all else by name."""
     if stated.latent:
-        require_latent(stated)
-        return EngineReading(lowered=False)
+        return state_latent(stated)
     folded = place_temperature(stated)
-    if is_lowered(stated):
-        require_halves(stated)
+    if is_lowered(stated) and (reason := why_no_longrope(stated)):
+        return reason
     state_mscale(stated)
     return EngineReading(is_lowered(stated), folded)
 
 
-def require_halves(stated: StatedModel) -> None:
-    """Refuse what the longrope module of vLLM and SGLang does not compute."""
+def why_no_longrope(stated: StatedModel) -> DoesNotFit | None:
+    """Why the longrope module of vLLM and SGLang does not compute a model; None where it does."""
     if stated.interleaved:
-        raise DoesNotFit("schedule", "one with a type of its own where pairs are neighbours", LONGROPE)
+        return DoesNotFit("schedule", "one with a type of its own where pairs are neighbours", LONGROPE)
     if any("mrope_section" in parameters for parameters in stated.parameters):
-        raise DoesNotFit("schedule", "one with a type of its own where positions have several axes", LONGROPE)
+        return DoesNotFit("schedule", "one with a type of its own where positions have several axes", LONGROPE)
+    return None
+
+
+# A static extension as a transformers config for an engine, with its window.
+
+
+def state_extension(
+    host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None
+) -> StatedModel | DoesNotFit:
+    """The extension in a copy of the model's config, or the reason why no config says it."""
+    window = extension.reach.window if isinstance(extension.reach, Window) else None
+    static = extension if window is None else replace(extension, reach=None)
+    config = standard_config(host.config, static, layers, target_len)
+    if isinstance(config, DoesNotFit):
+        return config
+    config.architectures, config.dtype = [type(host).__name__], host.dtype
+    # A temperature of whole logits and one of the rotation cannot be told apart.
+    reason = why_not_expressible(static, layers)
+    if reason is not None and any(spec.of_rotation for spec in static.scales):
+        return reason
+    turning = [layer for layer in layers if layer.probed.rotating and not layer.left_alone]
+    first = turning[0]
+    model = StatedModel(
+        config,
+        _kinds(config, turning),
+        static_table(static, first.facts),
+        config.get_text_config().max_position_embeddings,
+        bool(first.probed.interleaved),
+        reaches_all=reason is None,
+    )
+    for parameters in model.parameters:
+        if parameters["rope_type"] == "yarn":  # some engines multiply their own temperature by this
+            parameters["attn_factor"] = model.temperature / yarn_temperature(parameters["factor"])
+    if model.length > first.facts.trained_len and static.specs:
+        note_stretch(config, first.facts, model.length, static)
+    return model if window is None else _state_window(model, window, layers)
+
+
+def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -> None:
+    """Say in a config what the model was trained on, and what stretches it: the rope parameters may not show it."""
+    text = config.get_text_config()
+    before = stretch_in(text)
+    trained = facts.trained_len if before is None else before.trained_len
+    methods = "+".join(spec.name for specs in extension.specs.values() for spec in specs)
+    setattr(text, EXPORTED, asdict(Stretch(trained_len=trained, target_len=length, methods=methods)))
+
+
+def _kinds(config: Any, turning: Sequence[ExtendedLayer]) -> tuple[str, ...]:
+    """The types of the extended layers, where the config has rotary parameters per type."""
+    text = config.get_text_config()
+    if not any(isinstance(part, dict) for part in text.rope_parameters.values()):
+        return ()
+    return tuple(dict.fromkeys(type_of(layer, text.layer_types) for layer in turning))
+
+
+def _state_window(model: StatedModel, window: int, layers: Sequence[ExtendedLayer]) -> StatedModel | DoesNotFit:
+    """A window in all layers, in the model's config, or in Mistral's for a Llama; or the reason why neither has one."""
+    if model.kinds or any(layer.probed.limit is not None for layer in layers):
+        return _no_window("where some layers have a window already")
+    if model.text.model_type == "llama":
+        if model.config.attention_bias or model.config.mlp_bias:
+            return _no_window("for a Llama whose projections have biases")
+        values = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+        model.config = MistralConfig.from_dict({**model.config.to_dict(), **values})  # Llama's attention with a window
+    text = model.text
+    if not hasattr(text, "sliding_window"):
+        return _no_window(": the model's config has no sliding_window")
+    text.sliding_window, model.window = window, window
+    if getattr(text, "layer_types", None):
+        text.layer_types = ["sliding_attention"] * len(layers)
+    if hasattr(text, "use_sliding_window"):
+        text.use_sliding_window, text.max_window_layers = True, 0
+    return model
+
+
+def _no_window(why: str) -> DoesNotFit:
+    sentence = f"window cannot be exported {why}".replace(" :", ":")
+    return DoesNotFit.because("reach", sentence, remedy="leave window out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch(Checked):
+    """A schedule that was added to a trained model: its rope parameters may not show it."""
+
+    trained_len: Annotated[int, AT_LEAST_ONE, "tokens that the model was trained on, without the schedule"]
+    target_len: Annotated[int, AT_LEAST_ONE, "tokens that it is stretched to"]
+    methods: Annotated[str, "what stretches it"]
+
+
+def stretch_in(text: Any) -> Stretch | None:
+    """What `ropewalk export` noted in a config."""
+    noted = getattr(text, EXPORTED, None)
+    if noted is None:
+        return None
+    if not isinstance(noted, dict) or set(noted) != {field.name for field in fields(Stretch)}:
+        raise Unreadable(EXPORTED, "what `ropewalk export` wrote", noted)
+    with name_errors(EXPORTED):
+        return Stretch(**noted)

@@ -9,26 +9,26 @@ Only the top of a config is set, and no weight changes.
 
 from __future__ import annotations
 
+from ropewalk.engines import transformers as plain
 from ropewalk.engines.rules.statement import EngineReading, StatedModel
 from ropewalk.engines.trainers.yaml_lines import yaml_lines
-from ropewalk.engines.transformers import export as plain
 from ropewalk.errors import DoesNotFit
 
 KEYS = ("rope_parameters", "max_position_embeddings", "original_max_position_embeddings")
 FOLDER = "write a folder with --target transformers, and set base_model to it"
 
 
-def read(stated: StatedModel) -> EngineReading:
+def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     """Everything that a config says, where nothing else has to change."""
-    reading = plain.read(stated)
+    reading = plain.rewrite(stated)
     if stated.window is not None:
-        raise DoesNotFit.because("reach", "axolotl's settings carry a schedule, and no window", remedy=FOLDER)
+        return DoesNotFit.because("reach", "axolotl's settings carry a schedule, and no window", remedy=FOLDER)
     if stated.config is not stated.text:
         sentence = "axolotl sets the top of a config only, and this model's schedule is in a part of it"
-        raise DoesNotFit.because("config", sentence, remedy=FOLDER)
+        return DoesNotFit.because("config", sentence, remedy=FOLDER)
     if reading.folded != 1:
         sentence = "the temperature would have to be folded into weights, which axolotl's settings cannot do"
-        raise DoesNotFit.because("temperature", sentence, remedy=FOLDER)
+        return DoesNotFit.because("temperature", sentence, remedy=FOLDER)
     return reading
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ropewalk.engines.rules.statement import StatedModel
 from ropewalk.engines.trainers.yaml_lines import yaml_lines
-from ropewalk.engines.transformers.export import read as read
+from ropewalk.engines.transformers import rewrite as rewrite
 
 
 def command(place: str, stated: StatedModel) -> str:

@@ -32,20 +32,20 @@ YARN = {
 SCRIPT = "use rw.extend in your own script"
 
 
-def read(stated: StatedModel) -> EngineReading:
-    """What the model's rotary module computes from its settings, or a refusal."""
+def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
+    """What the model's rotary module computes from its settings, or why it does not."""
     kind = stated.text.model_type
     if kind not in ROPE or stated.config is not stated.text or stated.window is not None:
-        raise DoesNotFit("model", f"a plain {' or '.join(ROPE)} for torchtitan", kind, remedy=SCRIPT)
+        return DoesNotFit("model", f"a plain {' or '.join(ROPE)} for torchtitan", kind, remedy=SCRIPT)
     known = ("default", "yarn", "llama3") if kind == "llama" else ("default", "yarn")
     if stated.type not in known or stated.kinds:
-        raise DoesNotFit(
+        return DoesNotFit(
             "schedule", f"one of {', '.join(known)}, which torchtitan's {kind} has", stated.type, remedy=SCRIPT
         )
     if stated.temperature != 1:
         remedy = "use by_parts, which is yarn without its temperature, or rw.extend in your own script"
         sentence = f"torchtitan's {kind} has no temperature, and would train without {stated.temperature:.4f}"
-        raise DoesNotFit.because("temperature", sentence, remedy=remedy)
+        return DoesNotFit.because("temperature", sentence, remedy=remedy)
     return EngineReading(lowered=False)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.checked import checked_arguments
-from ropewalk.extension.presets.lengths import Length, share_of, squeeze
+from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, squeeze
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.decoding import NBCE, MeanPooling
 from ropewalk.methods.reach import (

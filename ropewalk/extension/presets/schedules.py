@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.checked import checked_arguments
-from ropewalk.extension.presets.lengths import Length, stretch
+from ropewalk.extension.presets.arguments import Length, checked_arguments, stretch
 from ropewalk.methods.frequencies import (
     ABF,
     NTK,
@@ -19,7 +18,7 @@ from ropewalk.methods.frequencies import (
     RoPE,
 )
 from ropewalk.methods.scales import DynamicTemperature, Llama4Temperature, LogN, LongRoPETemperature, YarnTemperature
-from ropewalk.methods.scales.signature import Over
+from ropewalk.methods.scales.scale import Over
 
 
 @checked_arguments

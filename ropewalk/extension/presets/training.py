@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.checked import checked_arguments
-from ropewalk.extension.presets.lengths import Length, share_of, stretch, target_or
+from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, stretch, target_or
 from ropewalk.methods.biases import FIRE, T5, ALiBi, GAURotary, KerpleLog, Sandwich
 from ropewalk.methods.frequencies import Interpolation, NoPE, Partial, XPos
 from ropewalk.methods.positions import PoSE, Randomized

@@ -1,23 +1,19 @@
-"""Put an extension into a model, and take it out; what of it a config can store."""
+"""Put a model under an extension until it is removed. Only this instance changes, and it is restored."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.hf.attach.adapters import adapters_storing
+from ropewalk.hf.attach.attention import apply_attention, why_not_replaceable
 from ropewalk.hf.attach.handle import (
     ATTENTION,
     MODES,
@@ -27,88 +23,25 @@ from ropewalk.hf.attach.handle import (
     handle_of,
     host_of,
     main_layer,
-    replace_methods,
 )
-from ropewalk.hf.attach.modes import Modes, apply_attention, apply_tables, attach_layers
-from ropewalk.hf.attach.rotary_tables import TABLE_RTOL, table_slot
-from ropewalk.hf.checkpoint import sidecar
-from ropewalk.hf.checkpoint.closed_config import FILE, close
-from ropewalk.hf.checkpoint.config_schedule import require_expressible, standard_config, temperature_of
-from ropewalk.hf.checkpoint.fetch import runs_own_code
-from ropewalk.hf.probe.capture import CHANGES, alone_with, called_base
+from ropewalk.hf.attach.saving import replace_methods, store_with_adapters
+from ropewalk.hf.attach.tables import TableEdit, apply_tables, edit_for, identity_edit, why_not_followed, write
 from ropewalk.hf.probe.facts import (
     corrected_len,
     facts_of,
     own_schedule_of,
     require_not_restated,
-    require_scaled_once,
     what_happens,
+    why_scaled_twice,
     with_plain_scalings,
 )
-from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.host import CHANGES, alone_with, called_base
+from ropewalk.hf.probe.probe import HALF_CHOOSING, HALF_RTOL, probe, why_not_identical
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.runtime.layer import ExtendedLayer, modules_of, static_table
+from ropewalk.hf.runtime.layer import ExtendedLayer, attach_layer, modules_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import NoPE, RoPE
 from ropewalk.methods.spec import Spec
-
-# The extension in a folder of weights: in the config where that can say it, else in the sidecar.
-
-
-def store_unchecked(handle: Handle, place: Path, state: dict[str, Tensor] | None = None) -> None:
-    """Store it beside what transformers or peft wrote. No weights are loaded to compare.
-
-    So the config states the schedule only where its rotary modules, built anew, have the tables that are in force.
-    """
-    if (place / FILE).is_file() and not runs_own_code(handle.model):
-        try:
-            config = config_with_extension(handle, _target_len(handle))
-            _require_followed(handle, config.get_text_config())
-        except DoesNotFit:
-            pass
-        else:
-            sidecar.remove(place)
-            config.save_pretrained(place)
-            return
-    handle.keep(place, state)
-    close(place)
-
-
-def config_with_extension(handle: Handle, target_len: int | None) -> Any:
-    """The model's config with the extension, or a refusal with the reason."""
-    require_expressible(handle.extension, handle.layers)
-    config = standard_config(handle.model.config, handle.extension, handle.layers, target_len)
-    config.architectures = [type(handle.model).__name__]
-    return config
-
-
-def _target_len(handle: Handle) -> int | None:
-    """What the caller named, or the schedule states; the trained length where neither does, as with a new base."""
-    is_stated = handle.target_len is not None or math.isfinite(handle.extension.theta.stretch)
-    return handle.target_len if is_stated else handle.facts.trained_len
-
-
-def _require_followed(handle: Handle, text: Any) -> None:
-    """Refuse a config of which a rotary module makes other tables."""
-    for layer in handle.layers:
-        if layer.probed.rotating and not layer.left_alone and not _follows(layer, handle.extension, text):
-            raise DoesNotFit.because("config", f"layer {layer.depth} would not follow the schedule of the config")
-
-
-def _follows(layer: ExtendedLayer, extension: Extension, text: Any) -> bool:
-    slot = table_slot(layer.probed)
-    try:
-        module: Any = type(slot.module)(config=text)
-        made = module._buffers[f"{slot.prefix}inv_freq"].double().cpu()
-        temperature = float(getattr(module, f"{slot.prefix}attention_scaling"))
-    except Exception:  # a class with other arguments, or one that refuses the config: whatever it raises
-        return False
-    wanted = static_table(extension, layer.facts).double()
-    alike = made.shape == wanted.shape and torch.allclose(made, wanted, rtol=TABLE_RTOL, atol=1e-9)
-    return alike and math.isclose(temperature, temperature_of(extension, layer), rel_tol=TABLE_RTOL)
-
-
-# `extend`: put a model under an extension until it is removed. Only this instance changes, and it is restored.
 
 
 def extend(
@@ -156,7 +89,7 @@ def _put_on(
 ) -> Handle:
     """Put what was asked for on a model without an extension."""
     plan = _plan(host, asked, lift_windows)
-    mode, reason, undo = _apply(Modes(host, plan.base), plan.extension, plan.layers, target_len, mode)
+    mode, reason, undo = _apply(plan, host, target_len, mode)
     with undo:
         parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule, target_len)
         handle = Handle(host, plan.extension, tuple(plan.layers), lift_windows, *parts)
@@ -167,12 +100,11 @@ def _put_on(
 
 def _bind(handle: Handle, model: nn.Module) -> ExitStack:
     """Bind the handle to its model, and what runs or saves the model or its adapters to the handle."""
-    host = handle.model
-    base, store = called_base(host, modules_of(handle.layers)), partial(store_unchecked, handle)
+    base = called_base(handle.model, modules_of(handle.layers))
     with ExitStack() as undo:
         undo.enter_context(attach_handle(handle, base))
-        undo.enter_context(replace_methods(host, store, ours=handle.mode == ATTENTION))
-        undo.enter_context(adapters_storing(host, base, model, store))
+        undo.enter_context(replace_methods(handle))
+        undo.enter_context(store_with_adapters(handle, base, model))
         undo.callback(base.register_forward_pre_hook(handle.forwards.begin, prepend=True).remove)
         undo.callback(base.register_forward_hook(handle.forwards.end, always_call=True).remove)
         return undo.pop_all()
@@ -221,12 +153,11 @@ def _build_asked(
 
 def _plan(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
     wanted, layers, facts = asked.extension, asked.layers, asked.facts
-    require_steady(layers, wanted)
-    require_rotation(layers, wanted, facts)
-    require_scaled_once(host.config.get_text_config(), layers, wanted, facts)
+    if reason := why_not_fitting(host, layers, wanted, facts):
+        raise reason
     if isinstance(asked.line, Line):  # an Extension object was built on purpose, or stored while it was in force
         require_not_restated(host.config.get_text_config(), asked.line)
-    if wanted.instead:
+    if wanted.replaces_scaling:
         layers = with_plain_scalings(host, layers)
     base, changed = attach_layers(layers, facts, Extension()), attach_layers(layers, facts, wanted, lift_windows)
     present = own_schedule_of(host.config.get_text_config(), layers, facts)
@@ -273,12 +204,12 @@ def _build(extension: Extension | Line, facts: Facts, target_len: int | None) ->
     if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
         raise InvalidValue("target_len", "a whole number of tokens", target_len)
     if isinstance(extension, Line):
-        ground = facts.undone if extension.instead else facts
+        ground = facts.unscaled if extension.replaces_scaling else facts
         require_beyond("target_len", target_len, ground.trained_len)  # before a preset computes with it
         extension = extension.build_for(facts, target_len)
     if not isinstance(extension, Extension):
         raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
-    require_beyond("target_len", target_len, extension.ground(facts).trained_len)
+    require_beyond("target_len", target_len, extension.builds_on(facts).trained_len)
     for slot, remedy in (("decoding", "use rw.nbce_generate"), ("surgery", "convert the model first (rw.convert)")):
         if getattr(extension, slot):
             name = extension.specs[slot][0].name
@@ -294,48 +225,139 @@ def require_beyond(field: str, target_len: int | None, trained_len: int) -> None
         raise DoesNotFit(field, rule, target_len, remedy="up to that length the model needs no extension")
 
 
-def require_steady(layers: Sequence[ProbedLayer], extension: Extension) -> None:
-    """Refuse to keep a schedule of the checkpoint that changes with the length of the whole batch."""
+def why_not_fitting(
+    host: PreTrainedModel, layers: Sequence[ProbedLayer], extension: Extension, facts: Sequence[Facts]
+) -> DoesNotFit | None:
+    """Why an extension does not fit what a model rotates and scales by itself; None where it does."""
+    config = host.config.get_text_config()
+    return (
+        why_not_steady(layers, extension)
+        or why_not_rotated(layers, extension, facts)
+        or why_scaled_twice(config, layers, extension, facts)
+    )
+
+
+def why_not_steady(layers: Sequence[ProbedLayer], extension: Extension) -> DoesNotFit | None:
+    """Why the checkpoint's schedule cannot be kept: it changes with the length of the whole batch."""
     varies = any(layer.varies and layer.long_table is None for layer in layers)
-    if varies and extension.frequencies is None and not extension.instead:
-        sentence = (
-            "the checkpoint's schedule (dynamic) changes with the longest text of a batch, so it must be replaced"
-        )
-        remedy = "replace it by dynamic_ntk, which changes row by row, or by another schedule"
-        raise DoesNotFit.because("frequencies", sentence, remedy=remedy)
+    if not varies or extension.frequencies is not None or extension.replaces_scaling:
+        return None
+    sentence = "the checkpoint's schedule (dynamic) changes with the longest text of a batch, so it must be replaced"
+    remedy = "replace it by dynamic_ntk, which changes row by row, or by another schedule"
+    return DoesNotFit.because("frequencies", sentence, remedy=remedy)
 
 
-def require_rotation(layers: Sequence[ProbedLayer], extension: Extension, facts: Sequence[Facts]) -> None:
-    """Refuse what changes only the rotation, on a model without any, or one whose rotation was dropped."""
+def why_not_rotated(layers: Sequence[ProbedLayer], extension: Extension, facts: Sequence[Facts]) -> DoesNotFit | None:
+    """What changes only the rotation, on a model without any, or one whose rotation was dropped; None elsewhere."""
     dropped = any(layer.stands_still for layer in layers)
-    if any(layer.rotating and not layer.stands_still for layer in layers) or (dropped and extension.instead):
-        return
+    if any(layer.rotating and not layer.stands_still for layer in layers) or (dropped and extension.replaces_scaling):
+        return None
     in_force = [extension.at_layer(depth, known) for depth, known in enumerate(facts)]
     biased = any(local.biases for local in in_force)
     stated = extension.frequencies
     # Biases are written with the schedule that rotates nothing; a table that stands still may be left or stated again.
     keeps = (isinstance(stated, NoPE) and biased) or (isinstance(stated, NoPE | RoPE) and dropped)
     rotation_only: dict[str, Spec | None] = {"frequencies": None if keeps else stated}
-    if not biased and all(reach_retention(local.spans).everything for local in in_force):
+    if not biased and all(reach_retention(local.reach_or_causal).everything for local in in_force):
         rotation_only |= {"reach": extension.reach, "positions": extension.positions}
     for slot, spec in rotation_only.items():
         if spec is not None:
             sentence = f"{spec.name} changes how queries and keys are rotated, and no layer of this model rotates them"
             again = "; +instead rotates again" if dropped else ""
-            raise DoesNotFit.because(slot, sentence, remedy=f"log_n, windows, sinks and biases need no rotation{again}")
+            return DoesNotFit.because(
+                slot, sentence, remedy=f"log_n, windows, sinks and biases need no rotation{again}"
+            )
+    return None
 
 
-def _apply(
-    modes: Modes, extension: Extension, layers: list[ExtendedLayer], target_len: int | None, mode: str | None
-) -> tuple[str, str, ExitStack]:
-    """Apply the extension: the mode that was used, why not tables, and what undoes it."""
-    chosen, reason = modes.chosen(extension, layers, target_len, mode)
-    if chosen == TABLES:
+# How it is applied: by the model's own tables, or by our attention.
+
+
+def attach_layers(
+    layers: Sequence[ProbedLayer], facts: Sequence[Facts], extension: Extension, lift: bool = False
+) -> list[ExtendedLayer]:
+    """What is in force in each layer."""
+    pairs = enumerate(zip(layers, facts, strict=True))
+    return [attach_layer(depth, layer, known, extension, lift_windows=lift) for depth, (layer, known) in pairs]
+
+
+class Modes:
+    """The modes that one base model allows. Each is tested when it is first needed, and once."""
+
+    def __init__(self, host: PreTrainedModel, base: list[ExtendedLayer]) -> None:
+        self.host, self.base = host, base
+        self._tested: dict[str, DoesNotFit | None] = {}
+
+    def choose(
+        self, extension: Extension, layers: list[ExtendedLayer], target_len: int | None, mode: str | None = None
+    ) -> tuple[TableEdit | None, str]:
+        """The edit of the tables where they carry an extension, or None and why not; refused where nothing can."""
+        if mode == ATTENTION:
+            self.require(ATTENTION)
+            return None, "requested by mode='attention'"
+        edit = edit_for(extension, layers, target_len)
+        hindrance = edit if isinstance(edit, DoesNotFit) else self.why_not(TABLES)
+        if isinstance(edit, TableEdit) and hindrance is None:
+            return edit, ""
+        if hindrance is not None and mode == TABLES:
+            raise hindrance
+        if inline := next((layer.probed.inline for layer in self.base if layer.probed.inline), ""):
+            raise DoesNotFit.because("model", f"{inline}, and {hindrance}")
+        self.require(ATTENTION)
+        return None, str(hindrance)
+
+    def require(self, mode: str) -> None:
+        """Refuse a mode that changes the logits of the model even without an extension."""
+        if reason := self.why_not(mode):
+            raise reason
+
+    def why_not(self, mode: str) -> DoesNotFit | None:
+        """Why the model does not allow a mode; None where it does."""
+        if mode == ATTENTION and (reason := why_not_replaceable(self.base)):
+            return reason
+        if mode not in self._tested:
+            with alone_with(self.host):
+                self._tested[mode] = self._why_changed(mode)
+        return self._tested[mode]
+
+    def why_not_followed(self, extension: Extension, layers: list[ExtendedLayer]) -> DoesNotFit | None:
+        """Why the model's tables cannot hold a static extension, or are not what it computes by; None where neither."""
+        edit = edit_for(extension, layers, None)
+        if isinstance(edit, DoesNotFit):
+            return edit
+        if (reason := self.why_not(TABLES)) or handle_of(self.host) is not None:
+            return reason
+        with alone_with(self.host), write(edit):
+            return why_not_followed(edit, probe(self.host))
+
+    def _why_changed(self, mode: str) -> DoesNotFit | None:
+        """How the logits change; a model under an extension was tested in its mode, and cannot be in the other now."""
+        if handle_of(self.host) is not None:
+            return None
+        # transformers' own tables of long texts are of whole batches.
+        short = [layer.probed.long_table.above for layer in self.base if layer.probed.long_table]
+        most = min([self.base[0].facts.trained_len, *short])
+        if mode == TABLES:
+            return why_not_identical(self.host, most, lambda: write(identity_edit(self.base)))
+        half = HALF_CHOOSING if any(layer.probed.own_mask for layer in self.base) else HALF_RTOL
         try:
-            return TABLES, "", apply_tables(modes.host, extension, layers, target_len)
-        except DoesNotFit as hindrance:
-            if mode == TABLES:
-                raise
-            reason = str(hindrance)
-            modes.require(ATTENTION)
-    return ATTENTION, reason, apply_attention(modes.host, extension, layers)
+            return why_not_identical(
+                self.host, most, lambda: apply_attention(self.host, Extension(), self.base), half=half
+            )
+        except DoesNotFit as refused:  # the model calls our attention, which can answer it in no other way
+            return refused
+
+
+def _apply(plan: Plan, host: PreTrainedModel, target_len: int | None, mode: str | None) -> tuple[str, str, ExitStack]:
+    """Apply the extension: the mode that was used, why not tables, and what undoes it."""
+    modes = Modes(host, plan.base)
+    edit, reason = modes.choose(plan.extension, plan.layers, target_len, mode)
+    if edit is not None:
+        undo = apply_tables(host, plan.extension, plan.layers, edit)
+        if isinstance(undo, ExitStack):
+            return TABLES, "", undo
+        if mode == TABLES:
+            raise undo
+        reason = str(undo)
+        modes.require(ATTENTION)
+    return ATTENTION, reason, apply_attention(host, plan.extension, plan.layers)

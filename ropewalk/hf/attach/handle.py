@@ -1,10 +1,8 @@
-"""The handle of an extended model, and the methods of the model that it replaces."""
+"""The handle of an extended model: what `extend` returns, and what `handle_of` finds on a model later."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,102 +12,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.attention.layout.retention import reach_retention
-from ropewalk.attention.scoped import scoped
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.slots import SLOTS
-from ropewalk.hf.attach.rotary_tables import chooser_edit
+from ropewalk.hf.attach.tables import chooser_edit
 from ropewalk.hf.checkpoint import sidecar
-from ropewalk.hf.probe.cache_contents import cache_growth
-from ropewalk.hf.probe.capture import CHANGES, Forwards
-from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.runtime.caches import SPARE, NeverCopied
-from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE
-from ropewalk.hf.runtime.layer import PREFIX, ExtendedLayer
+from ropewalk.hf.probe.host import CHANGES, Forwards
+from ropewalk.hf.probe.probed_layer import ProbedLayer, cache_growth
+from ropewalk.hf.runtime.caches import NeverCopied
+from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import NoPE
-
-# `generate`, `save_pretrained` and continuous batching of an extended model, replaced on the instance.
-
-
-ASSISTED = ("prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
-REJECTABLE_TOKENS = 256  # proposed tokens that may be rejected at once; twice the stated number where that is more
-
-Store = Callable[[Path, dict[str, Tensor]], None]
-
-
-def replace_methods(host: PreTrainedModel, store: Store, *, ours: bool) -> ExitStack:
-    """Replace the methods; `store` writes the extension into a folder, `ours` says whether our attention runs."""
-    undo = ExitStack()
-    methods = {"save_pretrained": _save_pretrained(host, store)}
-    if hasattr(host, "generate"):  # not a language model without its head
-        methods["generate"] = _generate(host)
-    if ours:
-        methods["init_continuous_batching"] = _refuse_continuous_batching
-    for name, method in methods.items():
-        before = {name: host.__dict__[name]} if name in host.__dict__ else {}
-        host.__dict__[name] = method
-        undo.callback(host.__dict__.update, before)
-        undo.callback(host.__dict__.pop, name)
-    return undo
-
-
-def _generate(host: PreTrainedModel) -> Callable[..., Any]:
-    of_class: Any = host.generate
-
-    @functools.wraps(of_class)
-    def generate(*args: Any, **kwargs: Any) -> Any:
-        arguments = dict(inspect.signature(of_class).bind_partial(*args, **kwargs).arguments)
-        with scoped(SPARE, _spare(host, arguments)):
-            return of_class(*args, **kwargs)
-
-    return generate
-
-
-def _spare(host: PreTrainedModel, arguments: dict[str, Any]) -> int:
-    """How many tokens may be removed again in this call: none, unless an assistant proposes them."""
-    arguments |= arguments.pop("kwargs", {})
-    assistant = arguments.get("assistant_model")
-    configs = [
-        arguments.get("generation_config"),
-        host.generation_config,
-        getattr(assistant, "generation_config", None),
-    ]
-
-    def stated(name: str) -> int:
-        values = [arguments.get(name), *(getattr(config, name, None) for config in configs)]
-        return next((int(value) for value in values if value), 0)
-
-    if assistant is None and not any(map(stated, ASSISTED)):
-        return 0
-    return max(REJECTABLE_TOKENS, 2 * stated("prompt_lookup_num_tokens"), 2 * stated("num_assistant_tokens"))
-
-
-def _refuse_continuous_batching(*_: Any, **__: Any) -> Any:
-    """`generate_batch` and `continuous_batching_context_manager` begin here."""
-    raise DoesNotFit.because("continuous batching", CONTINUOUS, remedy=STATIC_OR_GENERATE)
-
-
-def _save_pretrained(host: PreTrainedModel, store: Store) -> Callable[..., Any]:
-    of_class: Any = host.save_pretrained
-
-    @functools.wraps(of_class)
-    def save_pretrained(save_directory: str | Path, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("push_to_hub"):
-            remedy = "save first, then upload the folder"
-            raise InvalidValue("push_to_hub", "False for a model under an extension", True, remedy=remedy)
-        state = kwargs.get("state_dict") or {}
-        learned = {name: value for name, value in state.items() if PREFIX in name}  # transformers empties `state`
-        answer = of_class(save_directory, *args, **kwargs)
-        if kwargs.get("is_main_process", True):
-            store(Path(save_directory), learned)
-        return answer
-
-    return save_pretrained
-
-
-# The handle of an extended model: what `extend` returns, and what `handle_of` finds on a model later.
-
 
 _HANDLE = "_ropewalk_handle"  # of a model under an extension
 
@@ -226,7 +139,7 @@ class Handle(NeverCopied):
 
 def stated_slots(extension: Extension) -> list[str]:
     """The slots that an extension fills, in the whole model or in a layer."""
-    filled = {name for one in (extension, *dict(extension.overrides).values()) for name in one.specs}
+    filled = {name for one in (extension, *dict(extension.layer_items).values()) for name in one.specs}
     return [name for name in SLOTS if name in filled]
 
 
@@ -240,14 +153,14 @@ def _used_slots(local: Extension, layer: ExtendedLayer) -> set[str]:
     """The slots that change a layer: where nothing depends on distances, renumbering keys changes nothing."""
     if layer.left_alone:
         return set()
-    rotates = bool(layer.probed.rotating) and (local.instead or not layer.probed.stands_still)
+    rotates = bool(layer.probed.rotating) and (local.replaces_scaling or not layer.probed.stands_still)
     used = {name for name in local.specs if name not in DISTANCES} | ({"frequencies"} if rotates else set())
     if not layer.probed.rotating and all(spec.of_rotation for spec in local.scales):
         used.discard("scales")
     if layer.keeps_window:  # its schedule alone is replaced
         return used & {"frequencies", "scales"}
-    turns = rotates and not isinstance(layer.extension.theta, NoPE)
-    hides = not reach_retention(local.spans).everything
+    turns = rotates and not isinstance(layer.extension.frequencies_or_rope, NoPE)
+    hides = not reach_retention(local.reach_or_causal).everything
     return used | ({"reach", "positions"} if turns or hides or local.biases else set())
 
 

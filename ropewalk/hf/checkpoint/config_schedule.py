@@ -18,11 +18,12 @@ from torch import Tensor
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
+from ropewalk.extension.static import constant_scale, static_table, why_not_constant, why_not_static
 from ropewalk.hf.probe.facts import SCHEDULE
-from ropewalk.hf.runtime.layer import ExtendedLayer, constant_scale, is_lifted, static_table, type_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import ByParts, Interpolation, Llama3
-from ropewalk.methods.frequencies.signature import formula, trained_theta
+from ropewalk.methods.frequencies.frequencies import formula, trained_theta
 
 DOUBLE_RTOL, SINGLE = 1e-9, 1e-6  # relative: equal tables, in float64 and in a model's float32
 STOPPING_DIVISOR = 1e20  # a divisor that stops the rotation of a pair, in float32 and for any length
@@ -30,22 +31,28 @@ MSCALE = ("factor", "mscale", "mscale_all_dim")  # DeepSeek's own scaling is rea
 BASE_RTOL = 1e-12  # relative: the error of a power in float64
 
 
-def standard_config(config: Any, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> Any:
-    """A copy of the config with the extension, or a refusal with the reason."""
+def standard_config(
+    config: Any, extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None
+) -> Any | DoesNotFit:
+    """A copy of the config with the extension, or the reason why no config says it."""
     if extension.layers:
-        keys = [key for key, _ in extension.overrides]
-        raise DoesNotFit("layers", "all equal in a config", keys, remedy="only ropewalk.load runs it")
+        keys = [key for key, _ in extension.layer_items]
+        return DoesNotFit("layers", "all equal in a config", keys, remedy="only ropewalk.load runs it")
     rotating_layers = [layer for layer in layers if layer.probed.rotating and not layer.left_alone]
     if not rotating_layers:
-        raise DoesNotFit.because("model", "the extension changes no layer of this model")
+        return DoesNotFit.because("model", "the extension changes no layer of this model")
     if any(map(is_lifted, layers)):
-        raise DoesNotFit.because("windows", "lifted windows cannot be expressed in a config")
-    constant_temperature(extension, rotating_layers[0].facts)  # refuses what is not static before it needs a length
-    length = _target(extension, rotating_layers[0].facts, target_len)
-    try:
-        return _state_schedule(config, extension, layers, rotating_layers, length, by_name=True)
-    except DoesNotFit:  # some configs know few types: Phi-3's knows longrope
+        return DoesNotFit.because("windows", "lifted windows cannot be expressed in a config")
+    facts, theta = rotating_layers[0].facts, extension.frequencies_or_rope
+    if reason := why_no_constant_temperature(extension, facts):  # said before a length is asked for
+        return reason
+    if target_len is None and math.isinf(theta.stretch):
+        return DoesNotFit.because("target_len", f"{theta.name} has no factor", remedy="pass target_len (--to)")
+    length = int(facts.trained_len * theta.stretch) if target_len is None else target_len
+    stated = _state_schedule(config, extension, layers, rotating_layers, length, by_name=True)
+    if isinstance(stated, DoesNotFit):  # some configs know few types: Phi-3's knows longrope
         return _state_schedule(config, extension, layers, rotating_layers, length, by_name=False)
+    return stated
 
 
 def _state_schedule(
@@ -55,70 +62,72 @@ def _state_schedule(
     rotating_layers: Sequence[ExtendedLayer],
     length: int,
     by_name: bool,
-) -> Any:
-    """The config with the schedule under its name or by its table."""
+) -> Any | DoesNotFit:
+    """The config with the schedule under its name or by its table, or the reason why it does not hold it."""
     stated = copy.deepcopy(config)
     stated._attn_implementation = None
     text = stated.get_text_config()
     kinds = getattr(text, "layer_types", None)
     if not hasattr(text, "rope_parameters"):
-        raise DoesNotFit("config", "one with rope parameters", type(text).__name__)
+        return DoesNotFit("config", "one with rope parameters", type(text).__name__)
     parts = text.rope_parameters or {}
-    nested = any(isinstance(part, dict) for part in parts.values())
-    if nested and kinds:
-        for kind in dict.fromkeys(type_of(layer, kinds) for layer in rotating_layers):
-            ruled = [layer for layer in rotating_layers if type_of(layer, kinds) == kind]
-            text.rope_parameters[kind] = _alike_in_all(extension, ruled, parts[kind], length, by_name)
-    elif any(layer.left_alone for layer in layers):
-        raise DoesNotFit("config", "one with separate rotary tables for windowed layers", type(text).__name__)
-    else:
-        text.rope_parameters = _alike_in_all(extension, rotating_layers, parts, length, by_name)
+    nested = bool(kinds) and any(isinstance(part, dict) for part in parts.values())
+    if not nested and any(layer.left_alone for layer in layers):
+        return DoesNotFit("config", "one with separate rotary tables for windowed layers", type(text).__name__)
+    by_kind: dict[str, list[ExtendedLayer]] = {}
+    for layer in rotating_layers:
+        by_kind.setdefault(type_of(layer, kinds) if nested and kinds else "", []).append(layer)
+    for kind, ruled in by_kind.items():
+        part = parts[kind] if nested else parts
+        every = [rope_parameters(extension, layer, part, length, by_name) for layer in ruled]
+        if reason := next((one for one in every if isinstance(one, DoesNotFit)), None):
+            return reason
+        if any(one != every[0] for one in every):
+            return DoesNotFit("layers", "under one schedule, since the config has one for them all", "several")
+        if nested:
+            text.rope_parameters[kind] = every[0]
+        else:
+            text.rope_parameters = every[0]
     text.max_position_embeddings = length
-    require_valid(text)
-    return stated
+    return why_not_valid(text) or stated
 
 
-def require_valid(text: Any) -> None:
-    """Refuse what the config's own class would refuse when it is read again."""
+def why_not_valid(text: Any) -> DoesNotFit | None:
+    """What the config's own class would refuse when it is read again; None where it takes it."""
     try:
         text.validate_rope()
     except Exception as reason:  # of several kinds, even AttributeError
         sentence = f"{type(text).__name__} does not accept the schedule"
         detail = f"{type(reason).__name__} in transformers: {str(reason).splitlines()[0]}"
-        raise DoesNotFit.because("schedule", f"{sentence}; {detail}") from reason
+        return DoesNotFit.because("schedule", f"{sentence}; {detail}")
+    return None
 
 
-def _alike_in_all(
-    extension: Extension, layers: Sequence[ExtendedLayer], part: dict[str, Any], target_len: int, by_name: bool
-) -> dict[str, Any]:
-    """The parameters of layers that share one set in the config."""
-    first, *others = [rope_parameters(extension, layer, part, target_len, by_name) for layer in layers]
-    if any(other != first for other in others):
-        raise DoesNotFit("layers", "under one schedule, since the config has one for them all", "several")
-    return first
-
-
-def require_expressible(extension: Extension, layers: Sequence[ExtendedLayer]) -> None:
-    """Refuse a temperature that a config cannot hold: it multiplies cos and sin only."""
+def why_not_expressible(extension: Extension, layers: Sequence[ExtendedLayer]) -> DoesNotFit | None:
+    """Why a config cannot hold a temperature: it multiplies cos and sin only. None where that is all it needs."""
     ruled = [layer.probed for layer in layers if not layer.left_alone]
     whole = [spec.name for spec in extension.scales if not spec.of_rotation]
-    if whole and any(layer.norm_follows or not layer.rotating for layer in ruled):
-        sentence = f"{whole[0]} (temperature) is lost in a config where layers do not rotate, or before a norm"
-        raise DoesNotFit.because("temperature", sentence)
+    if not whole or not any(layer.norm_follows or not layer.rotating for layer in ruled):
+        return None
+    sentence = f"{whole[0]} (temperature) is lost in a config where layers do not rotate, or before a norm"
+    return DoesNotFit.because("temperature", sentence)
 
 
 def rope_parameters(
     extension: Extension, layer: ExtendedLayer, part: dict[str, Any], target_len: int, by_name: bool = True
-) -> dict[str, Any]:
-    """The rope parameters of a static extension on one type of layer that came with `part`, or a refusal."""
+) -> dict[str, Any] | DoesNotFit:
+    """The rope parameters of a static extension on one type of layer that came with `part`, or the reason for none."""
     facts = layer.facts
-    layer_extension(extension, facts, None, None)
+    layer_extension(extension, facts)
+    if reason := why_no_constant_temperature(extension, facts):
+        return reason
     temperature = temperature_of(extension, layer)
-    if not extension.instead and extension.frequencies is None and temperature == layer.temperature:
+    if not extension.replaces_scaling and extension.frequencies is None and temperature == layer.temperature:
         return dict(part)
-    if layer.probed.long_table is not None and not extension.instead:
-        sentence = f"a config cannot express {extension.theta.name} on a table for short texts and one for long ones"
-        raise DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
+    if layer.probed.long_table is not None and not extension.replaces_scaling:
+        name = extension.frequencies_or_rope.name
+        sentence = f"a config cannot express {name} on a table for short texts and one for long ones"
+        return DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
     layout = {name: value for name, value in part.items() if name not in SCHEDULE}
     layout |= {"rope_theta": facts.base}
     if "original_max_position_embeddings" in part:  # some models read it for more than their schedule
@@ -129,9 +138,9 @@ def rope_parameters(
 
 def _named_schedule(extension: Extension, facts: Facts, temperature: float) -> dict[str, Any]:
     """The type with the schedule's name, on a model without a schedule; empty where there is none."""
-    factor = getattr(extension.theta, "factor", None)
+    factor = getattr(extension.frequencies_or_rope, "factor", None)
     original = {"original_max_position_embeddings": facts.trained_len}
-    match extension.theta:
+    match extension.frequencies_or_rope:
         case Interpolation() if temperature == 1:
             return {"rope_type": "linear", "factor": factor}
         case ByParts(ramp="index", mix="frequency") as spec:
@@ -149,7 +158,7 @@ def _schedule_of_table(
     """Another base where that gives the table, one factor for all pairs, else one divisor per pair."""
     facts, temperature = layer.facts, temperature_of(extension, layer)
     table = static_table(extension, facts)
-    keeps_scaling = bool(part.get("mscale_all_dim")) and not extension.instead
+    keeps_scaling = bool(part.get("mscale_all_dim")) and not extension.replaces_scaling
     short = {} if temperature != 1 or keeps_scaling or not by_name else _schedule_of_one_number(table, facts, part)
     if short:
         return short
@@ -169,7 +178,7 @@ def _schedule_of_one_number(table: Tensor, facts: Facts, part: dict[str, Any]) -
     base = _base(float(table[-1]), facts.rotating)
     if base > 1 and _alike(formula(replace(facts, base=base)), table, close):
         return {"rope_theta": base, "rope_type": "default"}
-    plain = trained_theta(facts.undone)  # with the pairs that do not rotate by the model's layout
+    plain = trained_theta(facts.unscaled)  # with the pairs that do not rotate by the model's layout
     factor = float(f"{float(plain[0] / table[0]):.6g}") if table[0] > 0 else 0.0
     if factor < 1 or not _alike(plain / factor, table, close):
         return {}
@@ -186,25 +195,21 @@ def _base(slowest: float, rotating: int) -> float:
 
 def temperature_of(extension: Extension, layer: ExtendedLayer) -> float:
     """The whole factor of cos and sin: the model's own schedule times the extension."""
-    return layer.temperature * constant_temperature(extension, layer.facts)
+    if reason := why_no_constant_temperature(extension, layer.facts):
+        raise reason
+    scale = constant_scale(extension, layer.facts)
+    return layer.temperature * math.sqrt(scale.logits * scale.rotation)
 
 
-def constant_temperature(extension: Extension, facts: Facts) -> float:
-    """The factor of cos and sin by the extension, for queries and keys each; refused where it is not constant."""
-    static_table(extension, facts)
+def why_no_constant_temperature(extension: Extension, facts: Facts) -> DoesNotFit | None:
+    """Why the factor of cos and sin by an extension is not one number, or not all; None where it is."""
+    if reason := why_not_static(extension, facts) or why_not_constant(extension, facts):
+        return reason
     scale = constant_scale(extension, facts)
-    if scale.logits != 1 and facts.rotating < facts.head_dim:
-        rule = "over the rotating dimensions in a config where only some rotate (over=rotating)"
-        raise DoesNotFit("temperature", rule, f"{math.sqrt(scale.logits):.4f} over the whole head")
-    return math.sqrt(scale.logits * scale.rotation)
-
-
-def _target(extension: Extension, facts: Facts, target_len: int | None) -> int:
-    """The length for the config: `target_len`, or the schedule's."""
-    stretch = extension.theta.stretch
-    if target_len is None and math.isinf(stretch):
-        raise DoesNotFit.because("target_len", f"{extension.theta.name} has no factor", remedy="pass target_len (--to)")
-    return int(facts.trained_len * stretch) if target_len is None else target_len
+    if scale.logits == 1 or facts.rotating == facts.head_dim:
+        return None
+    rule = "over the rotating dimensions in a config where only some rotate (over=rotating)"
+    return DoesNotFit("temperature", rule, f"{math.sqrt(scale.logits):.4f} over the whole head")
 
 
 def _alike(one: Tensor, other: Tensor, close: float) -> bool:

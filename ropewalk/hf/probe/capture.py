@@ -1,88 +1,157 @@
-"""What one pass of a model shows: its attention's arguments, its rotation's output, which modules it calls."""
+"""What one pass of a model shows: the arguments of its attention with what masks let through, and its rotation.
+
+A mask function of transformers is a function of two positions. Causal ones, windows and chunks are recognized by their
+code; any other is unknown, and refused where our attention would not follow it.
+
+Legend: b batch, h head, i query, j key, n token, d head dimension.
+"""
 
 from __future__ import annotations
 
-import inspect
 import math
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.masking_utils import eager_mask
+from transformers import masking_utils
+from transformers.masking_utils import (
+    and_masks,
+    causal_mask_function,
+    chunked_overlay,
+    eager_mask,
+    or_masks,
+    packed_sequence_mask_function,
+    sdpa_mask,
+    sliding_window_overlay,
+)
 
 from ropewalk.attention.scoped import scoped
-from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.hf.probe.masks import MaskReach, reach_of
+from ropewalk.errors import DoesNotFit
+from ropewalk.hf.probe.host import interrupted, why_not_finite
 
-# What several threads do with one model: one at a time changes it or looks into it, and no forward is caught halfway.
-#
-# To look into a model is to run it with other functions for a moment, which a forward of another thread would meet.
-
-
-CHANGES = threading.RLock()  # of models, by one thread at a time: attention functions are registered for all of them
-FORWARD_TIMEOUT = 600.0  # seconds that the end of another thread's forward is waited for
-_CLOSED = set[nn.Module]()  # to other threads
-
-
-@contextmanager
-def alone_with(model: nn.Module) -> Iterator[None]:
-    """Let no other thread change the model or look into it, and refuse its forwards."""
-    with CHANGES, ExitStack() as undo:
-        if model not in _CLOSED:
-            _CLOSED.add(model)
-            undo.callback(_CLOSED.discard, model)
-            mine = threading.get_ident()
-
-            def refuse(*_: Any) -> None:
-                if not torch.compiler.is_compiling() and threading.get_ident() != mine:
-                    raise interrupted()
-
-            for module in model.modules():
-                undo.callback(module.register_forward_pre_hook(refuse).remove)
-        yield
+_NONE = torch.zeros(1, 1)
+_BOTH, _EITHER = and_masks(causal_mask_function).__code__, or_masks(causal_mask_function).__code__
+_WINDOW = sliding_window_overlay(1).__code__
+_CHUNKS = chunked_overlay(1, _NONE).__code__
+_TEXTS = packed_sequence_mask_function(_NONE).__code__
+# Packed texts are renumbered from transformers 5.20 on; before, they are only kept apart.
+_RENUMBER = getattr(masking_utils, "remap_positions_for_packed_sequence", None)
+_RENUMBERED = _RENUMBER(causal_mask_function, _NONE).__code__ if _RENUMBER else None
+_KEPT = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset", "use_vmap", "device")
 
 
-def interrupted() -> Conflict:
-    """The refusal of a forward that meets a model in the middle of a change."""
-    sentence = "another thread extends this model, looks into it, or takes its extension off"
-    return Conflict.because("model", sentence, remedy="run the model when that has ended")
+class MaskReach(NamedTuple):
+    """What a recognized mask lets a query see."""
+
+    causal: bool
+    window: int | None = None
+    chunk: int | None = None
 
 
-class Forwards:
-    """The forwards that run under an extension, by their threads."""
+def recognize(function: Any) -> MaskReach | None:
+    """The reach of a mask function; None where it is not recognized."""
+    if function is causal_mask_function:
+        return MaskReach(True)
+    code, inside = getattr(function, "__code__", None), _inside(function)
+    if code is _WINDOW:
+        return MaskReach(False, inside["sliding_window"])
+    if code is _CHUNKS:  # counted from the first token after padding, as our positions are
+        return MaskReach(False, chunk=inside["chunk_size"])
+    if code is _TEXTS:  # we read packed texts from the position ids too
+        return MaskReach(False)
+    if code is not None and code is _RENUMBERED:
+        return recognize(inside["mask_function"])
+    return _combine([recognize(part) for part in inside["mask_functions"]]) if code is _BOTH else None
 
-    def __init__(self) -> None:
-        self._changed, self._running, self._open = threading.Condition(), set[int](), True
 
-    def begin(self, *_: Any) -> None:
-        """The hook before a forward: refuse it where the extension is being taken off."""
-        if torch.compiler.is_compiling():
-            return
-        with self._changed:
-            if not self._open:
-                raise interrupted()
-            self._running.add(threading.get_ident())
+def reach_of(mask_function: Any, kwargs: dict[str, Any]) -> MaskReach | None:
+    """The reach of a causal mask; None where it shows or hides anything else at these sizes."""
+    core = _core(mask_function)
+    same = _is_causal(core) and (core is mask_function or _same(mask_function, core, kwargs))
+    return recognize(core) if same else None
 
-    def end(self, *_: Any) -> None:
-        """The hook after a forward, also after one that failed."""
-        if not torch.compiler.is_compiling():
-            with self._changed:
-                self._running.discard(threading.get_ident())
-                self._changed.notify_all()
 
-    def close(self) -> None:
-        """Let none begin any more, and wait for those of other threads."""
-        with self._changed:
-            self._open = False
-            if not self._changed.wait_for(lambda: self._running <= {threading.get_ident()}, FORWARD_TIMEOUT):
-                self._open = True
-                remedy = "remove the extension when that has ended"
-                raise Conflict.because("model", "another thread computes with this model", remedy=remedy)
+def last_seen(mask_function: Callable[..., Any], **kwargs: Any) -> Tensor | None:
+    """The last key that each query sees, [batch, queries], if that may be later than its own; None if it is not.
+
+    A union is compared with its causal part at every position: token types that are all equal add nothing. The tokens
+    of an image may see each other, up to the last of them. Any other mask is refused.
+    """
+    core = _core(mask_function)
+    if _is_causal(core):
+        if core is mask_function:
+            return None
+        last_bi = _last(mask_function, core, kwargs)
+        if last_bi is not None:
+            return last_bi if (last_bi != _slots(last_bi, kwargs)).any() else None
+    remedy = "leave token_type_ids and images out, or use a static schedule, which keeps the model's attention"
+    got = f"another mask ({getattr(mask_function, '__qualname__', mask_function)})"
+    raise DoesNotFit(
+        "attention mask", "causal, with or without a window, under Ropewalk's attention", got, remedy=remedy
+    )
+
+
+def _last(whole: Any, core: Any, kwargs: dict[str, Any]) -> Tensor | None:
+    """The last key that each query sees: its own, or a later one; None unless a mask shows beyond its causal part
+    exactly the keys in between."""
+    shown, causal = (_at_every_position(function, kwargs) for function in (whole, core))
+    if shown is None or causal is None or (causal & ~shown).any():
+        return None
+    later_bij = (shown & ~causal)[:, 0]
+    keys = torch.arange(later_bij.shape[2], device=later_bij.device)
+    slots = _slots(later_bij, kwargs)
+    last_bi = torch.maximum(torch.where(later_bij, keys, -1).amax(-1), slots)
+    return last_bi if torch.equal(later_bij.sum(-1), last_bi - slots) else None
+
+
+def _slots(by_query: Tensor, kwargs: dict[str, Any]) -> Tensor:
+    """Each query's own key."""
+    first = int(kwargs["q_offset"] - kwargs["kv_offset"])
+    return torch.arange(first, first + by_query.shape[1], device=by_query.device)
+
+
+def _core(function: Any) -> Any:
+    """The causal part of a union of mask functions, or the function itself."""
+    code = getattr(function, "__code__", None)
+    if recognize(function) is not None or code not in (_BOTH, _EITHER):
+        return function
+    parts = [_core(part) for part in _inside(function)["mask_functions"]]
+    return and_masks(*parts) if code is _BOTH else next((part for part in parts if _is_causal(part)), function)
+
+
+def _is_causal(function: Any) -> bool:
+    seen = recognize(function)
+    return seen is not None and seen.causal
+
+
+def _same(one: Any, other: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether two mask functions are equal at every position."""
+    first, second = (_at_every_position(mask, kwargs) for mask in (one, other))
+    return first is not None and second is not None and torch.equal(first, second)
+
+
+def _at_every_position(function: Any, kwargs: dict[str, Any]) -> Tensor | None:
+    """Whether each query sees each key, [batch, 1, queries, keys], without regard to padding."""
+    places = {name: value for name, value in kwargs.items() if name in _KEPT}
+    shown: Tensor | None = sdpa_mask(mask_function=function, allow_is_causal_skip=False, **places)
+    return shown
+
+
+def _combine(parts: list[MaskReach | None]) -> MaskReach | None:
+    known = [part for part in parts if part is not None]
+    windows, chunks = ({getattr(part, name) for part in known} - {None} for name in ("window", "chunk"))
+    if len(known) < len(parts) or len(chunks) > 1 or (windows and chunks):
+        return None
+    return MaskReach(any(part.causal for part in known), min(windows, default=None), min(chunks, default=None))
+
+
+def _inside(function: Any) -> dict[str, Any]:
+    """The variables of a closure, by name."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return dict(zip(names, (cell.cell_contents for cell in getattr(function, "__closure__", None) or ()), strict=True))
 
 
 # The arguments of attention besides queries, keys and values: which we support, and which would be ignored.
@@ -114,8 +183,6 @@ def _is_flag(value: Any) -> bool:
 
 
 # What a rotary module returns: cos and sin, or one complex number for each pair.
-#
-# Legend: b batch, n token, d rotating dimension or pair.
 
 
 UNIT_RTOL = 2e-2  # of cos^2 + sin^2: the error of bfloat16
@@ -162,29 +229,7 @@ def cos_and_sin(output: RotaryOutput) -> tuple[Tensor, Tensor]:
     return (output.real, output.imag) if isinstance(output, Tensor) else output
 
 
-# The part of a model that reads a text: where a forward pass of its attention layers begins.
-
-
-READS = {"inputs_embeds", "past_key_values"}  # the arguments of a forward that reads a text
-
-
-def called_base(host: PreTrainedModel, attending: Collection[nn.Module]) -> PreTrainedModel:
-    """The innermost model with all attention modules.
-
-    A model that sees images calls it with positions that `host` itself does not know, and some models bypass
-    `base_model`.
-    """
-    inside = [part for part in host.modules() if isinstance(part, PreTrainedModel) and _reads(part)]
-    return [part for part in inside if set(attending) <= set(part.modules())][-1]
-
-
-def _reads(part: PreTrainedModel) -> bool:
-    return inspect.signature(part.forward).parameters.keys() >= READS
-
-
 # The inputs of attention, recorded while a model runs: queries, keys, values, masks and other arguments.
-#
-# Legend: b batch, h head, n token, d head dimension.
 
 
 OUTSIDE = "a mask that is made outside the layer, and is not causal"
@@ -308,12 +353,3 @@ def require_finite(model: nn.Module, calls: Sequence[CapturedCall]) -> None:
     parts = (part for call in calls for part in (call.q_bhnd, call.k_bhnd, call.v_bhnd))
     if not all(bool(part.isfinite().all()) for part in parts):
         raise DoesNotFit.because("model", f"queries, keys or values are not finite: {why_not_finite(model)}")
-
-
-def why_not_finite(model: nn.Module) -> str:
-    """The first parameter that holds NaN or infinity, and how many."""
-    for name, value in model.named_parameters():
-        bad = 0 if value.device.type == "meta" else int((~value.isfinite()).sum())
-        if bad:
-            return f"{bad} of {value.numel()} weights of {name} that are NaN or infinite"
-    return "NaN or infinity, though its weights are finite"

@@ -13,11 +13,11 @@ from transformers import PreTrainedModel
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Frequencies, Table
-from ropewalk.methods.frequencies.signature import formula
+from ropewalk.methods.frequencies.frequencies import formula
 from ropewalk.methods.scales import Llama4Temperature
 
 if TYPE_CHECKING:
@@ -177,17 +177,18 @@ def _own_table(layer: ProbedLayer) -> tuple[float, ...]:
 IN_PARAMETERS, IN_CONFIG = "llama_4_scaling_beta", "attn_temperature_tuning"
 
 
-def require_scaled_once(
+def why_scaled_twice(
     config: Any, layers: Sequence[ProbedLayer], extension: Extension, facts: Sequence[Facts]
-) -> None:
-    """Refuse Llama 4's temperature in a layer that computes it already: it would count twice."""
+) -> DoesNotFit | None:
+    """Why Llama 4's temperature would count twice: a layer computes it already. None where none does."""
     for depth, (layer, known) in enumerate(zip(layers, facts, strict=True)):
         scales = extension.at_layer(depth, known).scales
         if not any(isinstance(spec, Llama4Temperature) for spec in scales):
             continue
         if setting := own_query_scale(config, layer):
             sentence = f"the model has llama4_temperature of its own ({setting} in its config), which would count twice"
-            raise DoesNotFit.because("scales", sentence, remedy="leave llama4_temperature out")
+            return DoesNotFit.because("scales", sentence, remedy="leave llama4_temperature out")
+    return None
 
 
 def own_query_scale(config: Any, layer: ProbedLayer) -> str:
@@ -284,7 +285,7 @@ def is_stretched(layer: ProbedLayer, facts: Facts) -> bool:
     """Whether a layer came with a schedule: a table that differs from its base's, a temperature, or a varying table."""
     if layer.temperature != 1 or layer.varies:
         return True
-    plain = facts.undone.inv_freq  # with the pairs that do not rotate by the model's layout
+    plain = facts.unscaled.inv_freq  # with the pairs that do not rotate by the model's layout
     if facts.inv_freq is None or plain is None:
         return facts.inv_freq is not None
     return any(abs(theta - usual) > TABLE_RTOL * usual for theta, usual in zip(facts.inv_freq, plain, strict=True))
@@ -311,7 +312,7 @@ def _schedule_name(part: dict[str, Any], layer: ProbedLayer, facts: Facts) -> st
 def require_not_restated(config: Any, text: str | Line) -> None:
     """Refuse a line that repeats the checkpoint's own schedule: it would stretch the checkpoint twice."""
     line = read_line(text) if text else None
-    terms = () if line is None or line.instead else line.terms
+    terms = () if line is None or line.replaces_scaling else line.terms
     for part in parts_of(config).values():
         names, factor = SAME.get(str(part.get("rope_type")), ()), part.get("factor", 1)
         same_factor = (term.name for term in terms if term.values.get("factor") == factor)
@@ -343,8 +344,8 @@ def what_happens(schedule: str, extension: Extension, facts: Facts, layers: Sequ
         return "the checkpoint came without a schedule of its own"
     came = "the checkpoint came without rotation" if schedule == DROPPED else f"the checkpoint came with {schedule}"
     named = str(extension.frequencies) if extension.frequencies else "plain RoPE"
-    if extension.instead:
-        length = f"the trained length is the original one, {facts.undone.trained_len:,} tokens"
+    if extension.replaces_scaling:
+        length = f"the trained length is the original one, {facts.unscaled.trained_len:,} tokens"
         return f"{came}: {named} replaces it, and {length}"
     if extension.frequencies is None or schedule == DROPPED:
         return f"{came}: it is kept"

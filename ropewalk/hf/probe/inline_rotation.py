@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.probe.cache_contents import CachedLayer, GrownCache
 from ropewalk.hf.probe.capture import fill_output
 from ropewalk.hf.probe.facts import USUAL_BASE
-from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.probed_layer import CachedLayer, GrownCache, ProbedLayer
 from ropewalk.hf.probe.rotation import (
     PAST_EVERY_SWITCH,
     LongTable,

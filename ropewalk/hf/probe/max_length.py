@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.host import device_of, quiet
 from ropewalk.hf.probe.rotation import has_rotation
 
 

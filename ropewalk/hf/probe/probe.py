@@ -9,21 +9,18 @@ Legend: b batch, h head, n token, d head dimension.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.masking_utils import AttentionMaskInterface
-from transformers.modeling_utils import AttentionInterface
 
 from ropewalk.errors import DoesNotFit, RopewalkError
-from ropewalk.hf.probe.cache_contents import CachedLayer, places, watch_growth
 from ropewalk.hf.probe.capture import (
     CapturedCall,
-    alone_with,
     fill_output,
     is_rotation,
     mark_output,
@@ -34,9 +31,17 @@ from ropewalk.hf.probe.capture import (
     watching_masks,
     with_shown,
 )
+from ropewalk.hf.probe.host import (
+    alone_with,
+    attention_named,
+    device_of,
+    format_of,
+    quiet,
+    vocabulary_of,
+    why_not_finite,
+)
 from ropewalk.hf.probe.inline_rotation import inline_layers
-from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.probe.quantised import quantised_modules
+from ropewalk.hf.probe.probed_layer import CachedLayer, ProbedLayer, places, watch_growth
 from ropewalk.hf.probe.rotation import (
     PAST_EVERY_SWITCH,
     LongTable,
@@ -104,7 +109,7 @@ def probe(model: PreTrainedModel) -> list[ProbedLayer]:
 
 def _require_weights(model: PreTrainedModel) -> None:
     """Refuse a model without numbers. Where accelerate keeps weights on disk, its hooks read them."""
-    vocabulary = _vocabulary(model)
+    vocabulary = vocabulary_of(model)
     if getattr(getattr(vocabulary, "weight", None), "is_meta", False) and not hasattr(vocabulary, "_hf_hook"):
         sentence = "the weights are on the device meta, which holds no numbers"
         raise DoesNotFit.because("model", sentence, remedy="load them first, by from_pretrained or load_state_dict")
@@ -133,73 +138,6 @@ def _layer_of_calls(calls: list[ProbedLayer]) -> ProbedLayer:
 
 def _tokens(model: PreTrainedModel) -> Tensor:
     return torch.arange(PROBE_TOKENS, device=device_of(model))[None]
-
-
-def _vocabulary(model: PreTrainedModel) -> Any:
-    try:
-        return model.get_input_embeddings()
-    except NotImplementedError:  # of models that read no tokens
-        return None
-
-
-def device_of(model: PreTrainedModel) -> torch.device:
-    """The device of input tokens. Where accelerate keeps weights on disk, it moves tokens itself."""
-    vocabulary = getattr(_vocabulary(model), "weight", None)
-    if not isinstance(vocabulary, Tensor):
-        raise DoesNotFit.because("model", f"{type(model).__name__} has no single vocabulary")
-    return torch.device("cpu") if vocabulary.device.type == "meta" else torch.device(vocabulary.device)
-
-
-@contextmanager
-def quiet(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards every module has its mode from before.
-
-    Quantised layers are in training mode, which computes the same: in evaluation bitsandbytes packs 4-bit weights for
-    the CPU, and packed ones give no gradients and cannot be saved.
-    """
-    before = [(module, module.training) for module in model.modules()]
-    model.eval()
-    for module in quantised_modules(model):
-        module.training = True
-    try:
-        yield
-    finally:
-        for module, training in before:
-            module.training = training
-
-
-@contextmanager
-def attention_named(
-    model: PreTrainedModel,
-    name: str,
-    function: Callable[..., Any],
-    masking: Callable[..., Any],
-    only: Sequence[Any] | None = None,
-) -> Iterator[None]:
-    """Other functions for attention and masks inside the block; afterwards every config is restored.
-
-    `only` are the configs of the parts that change; others, such as an image encoder, keep their attention.
-    """
-    AttentionInterface.register(name, function)
-    AttentionMaskInterface.register(name, masking)
-    before = [(config, config._attn_implementation_internal) for config in configs(model)]
-    try:
-        model.set_attn_implementation(name)
-        for config, name_before in before:
-            if only is not None and all(config is not part for part in only):
-                config._attn_implementation_internal = name_before
-        yield
-    finally:
-        for config, name_before in before:
-            config._attn_implementation_internal = name_before
-
-
-def configs(model: nn.Module) -> list[Any]:
-    """The configs of the model, of all models inside it and of their parts, without repetition."""
-    every = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]
-    for config in every:
-        every += [part for key in config.sub_configs if (part := getattr(config, key, None)) is not None]
-    return list({id(config): config for config in every}.values())
 
 
 def _run(
@@ -354,3 +292,72 @@ def _pairs(unrotated: Tensor, quarter: Tensor, close: float) -> tuple[bool | Non
 
 def _close(one: Tensor, other: Tensor, close: float = PROBE_RTOL) -> bool:
     return bool((one - other).abs().max() <= close * other.abs().max())
+
+
+# A mode is right for a model when the empty extension leaves its logits unchanged. This is tested first.
+
+
+# Relative to the logits' root mean square. Mistakes are above 0.1; half precision is 0.05 off in deep models. A model
+# in float64 may be as far off as one in float32: transformers computes the angles of both in float32.
+IDENTITY_RTOL = {torch.float32: 1e-3, torch.float64: 1e-3}
+HALF_RTOL = 0.1
+# Where layers choose keys: of two that score alike, rounding decides. transformers' own eager and sdpa are 0.13 apart.
+HALF_CHOOSING = 0.2
+SHORTEST_TEST = 24  # of the test text, at least
+# The most weights times tokens: seconds on two cores. The mask and the keywords that the probe recorded show a longer
+# window or block, at any length.
+WORK = {"cpu": 2**35}
+ELSEWHERE = 2**41
+REACHES = re.compile("window|chunk|block|top_?k|budget|keep")  # config names of what a query sees, in tokens
+LONGEST_TEST = 4096
+
+
+def why_not_identical(
+    host: PreTrainedModel, most: int, enter: Callable[[], AbstractContextManager[Any]], *, half: float = HALF_RTOL
+) -> DoesNotFit | None:
+    """How the logits of a model change inside `enter()`, on a text of at most `most` tokens; None where they do not.
+
+    `half` is the largest error in half precision.
+    """
+    vocabulary: Any = host.get_input_embeddings().weight
+    ids = torch.arange(length_to_test(host, most), device=device_of(host))[None] * 7 % len(vocabulary)
+    with quiet(host), torch.no_grad():
+        expected = _answer(host, ids)
+        if not expected.isfinite().all():
+            return DoesNotFit.because("model", f"the model's logits are not finite: {why_not_finite(host)}")
+        with enter():
+            got = _answer(host, ids)
+    error = float((got - expected).square().mean().sqrt() / expected.square().mean().sqrt())
+    if error <= allowed_error(host, vocabulary.dtype, half):
+        return None
+    sentence = f"an empty extension changes the logits of {type(host).__name__} by {error:.1e} of their size"
+    return DoesNotFit.because("model", sentence)
+
+
+def _answer(host: PreTrainedModel, ids: Tensor) -> Tensor:
+    """The logits, or the last hidden states of a model without a head."""
+    answer = host(input_ids=ids, use_cache=False)
+    values: Tensor = answer.last_hidden_state if host.get_output_embeddings() is None else answer.logits  # type: ignore[no-untyped-call]
+    return values.double()
+
+
+def allowed_error(host: PreTrainedModel, dtype: torch.dtype, half: float = HALF_RTOL) -> float:
+    """The relative error of logits that rounding explains. Quantised layers round activations too, to 16 or 8 bits."""
+    return half if format_of(host) else IDENTITY_RTOL.get(dtype, half)
+
+
+def length_to_test(host: PreTrainedModel, most: int) -> int:
+    """The length of the test text: beyond every window, block and top-k of the config, as far as affordable."""
+    config = host.config.get_text_config()
+    weights = sum(value.numel() for value in host.parameters())
+    affordable = WORK.get(device_of(host).type, ELSEWHERE) // max(weights, 1)
+    wanted = max(SHORTEST_TEST, 2 * _reach(config))
+    return min(wanted, max(SHORTEST_TEST, affordable), LONGEST_TEST, most)
+
+
+def _reach(config: Any) -> int:
+    """The most tokens that a query sees, by the config; blocks count as often as they are kept."""
+    stated = {name: value for name, value in vars(config).items() if type(value) is int and REACHES.search(name)}
+    blocks = [value for name, value in stated.items() if "block" in name and "top" not in name]
+    kept = [value for name, value in stated.items() if "block" in name and "top" in name]
+    return max([*stated.values(), *(size * often for size in blocks for often in kept)], default=0)

@@ -14,10 +14,10 @@ from transformers import Cache, DynamicCache, cache_utils
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
 from ropewalk.attention import LayerCache, Session
-from ropewalk.attention.cache.kv_buffers import RingBuffer
+from ropewalk.attention.cache.session import RingBuffer
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.probe.cache_contents import layer_bytes
+from ropewalk.hf.probe.probed_layer import layer_bytes
 
 # A cache belongs to the extension that filled it: under another, or under the base model, it is refused.
 #

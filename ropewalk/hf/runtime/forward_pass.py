@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.masking_utils import causal_mask_function
 
 from ropewalk.attention.layout.sequences import SharedLayout
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.inputs import PAD
-from ropewalk.hf.probe.cache_contents import CachedLayer
-from ropewalk.hf.probe.capture import RotaryOutput
+from ropewalk.hf.probe.capture import RotaryOutput, last_seen
+from ropewalk.hf.probe.probed_layer import CachedLayer
 from ropewalk.methods.positions import Positions
 
 # Tokens of an image that see each other: the last key that each query sees, noted on the padding mask of a pass.
@@ -27,10 +28,18 @@ from ropewalk.methods.positions import Positions
 _LAST_SEEN = "_ropewalk_last_seen"  # of a padding mask: the slot of the last key that each query sees
 
 
-def with_last_seen(mask_bj: Tensor, last_seen_bi: Tensor) -> Tensor:
-    """A copy of the mask with the note."""
-    noted = mask_bj.clone()
-    setattr(noted, _LAST_SEEN, last_seen_bi)
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def padding_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
+    """The padding mask: here the reach decides who sees whom. Tokens of images that see each other are noted on it."""
+    if mask_function is causal_mask_function:  # as most are
+        return attention_mask
+    later = last_seen(mask_function, **kwargs)
+    if later is None:
+        return attention_mask
+    size = (kwargs["batch_size"], kwargs["kv_offset"] + kwargs["kv_length"])
+    blank = torch.ones(size, dtype=torch.bool, device=later.device)
+    noted = blank if attention_mask is None else attention_mask.clone()
+    setattr(noted, _LAST_SEEN, later)
     return noted
 
 
@@ -132,8 +141,10 @@ class ForwardPass(NamedTuple):
 
     def cache_layer(self, layer: int) -> Any:
         """The layer of the cache that holds a layer's keys; None without one."""
-        place = self.places[layer] if self.cache is not None else None
-        return _layer_at(self.cache, place.slot) if place else None
+        place = self.places[layer]
+        if self.cache is None or place is None or place.slot >= len(self.cache.layers):
+            return None
+        return self.cache.layers[place.slot]
 
     def keys_of(
         self, layer: int, k_bgjd: Tensor, v_bgjd: Tensor
@@ -181,7 +192,8 @@ def make_pass(
     """
     batch, queries = size(arguments)
     cache = arguments.get("past_key_values")
-    past = _past(cache, places)
+    slots = [place.source for place in places if place is not None]
+    past = int(cache.get_query_offset(slots[0])) if cache is not None and slots else 0
     total = past + queries
     real = _real(arguments.get("attention_mask"), batch, total)
     axes = _several(arguments.get("position_ids"), cache)
@@ -215,22 +227,12 @@ def make_pass(
     )
 
 
-def _past(cache: Any, places: Sequence[CachedLayer | None]) -> int:
-    """How many tokens the cache has read, by the first layer that has a place in it."""
-    slots = [place.source for place in places if place is not None]
-    return int(cache.get_query_offset(slots[0])) if cache is not None and slots else 0
-
-
 def _room(cache: Any, place: CachedLayer | None, queries: int, total: int) -> tuple[int, int]:
     """How many keys a cache returns, and the slot of the first."""
     if cache is None or place is None:
         return total, 0
     room, offset = cache.get_mask_sizes(queries, place.source)
     return int(room), int(offset)
-
-
-def _layer_at(cache: Any, slot: int) -> Any:
-    return cache.layers[slot] if slot < len(cache.layers) else None
 
 
 def _several(positions: Tensor | None, cache: Any) -> Axes | None:

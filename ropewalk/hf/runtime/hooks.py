@@ -118,10 +118,11 @@ class ForwardPreHook(NeverCopied):
         if PAGES in arguments:  # batching that began before the model was extended
             raise DoesNotFit.because("continuous batching", CONTINUOUS, remedy=STATIC_OR_GENERATE)
         cache = arguments["past_key_values"] = self._cache(module, arguments)
-        positions = _training_positions(self._owner.mark.extension, module)
-        weights = _wants_weights(self._config, arguments)
+        random = self._owner.mark.extension.positions if module.training else None
+        wanted = arguments.get("output_attentions")
+        weights = bool(self._config.output_attentions if wanted is None else wanted)
         begins = _known_begins(cache, least=1) or (0,)
-        now = make_pass(arguments, self._places, random=positions, wants_weights=weights, begins=begins)
+        now = make_pass(arguments, self._places, random=random, wants_weights=weights, begins=begins)
         if now.cache is not None:
             self._owner.require(now.cache)
             _prepare(now.cache, now, self._layers)
@@ -140,15 +141,10 @@ class ForwardPreHook(NeverCopied):
             remedy = "pass use_cache=False, or use a static schedule"
             raise InvalidValue("use_cache", rule, True, remedy=remedy)
         if cache is None and needs_cache:
-            cache = DynamicCache(
-                config=None if any(map(is_lifted, self._layers)) and self._attention_only else self._config
-            )
+            attention_only = sorted(place.slot for place in self._places if place) == list(range(len(self._places)))
+            lifted = any(map(is_lifted, self._layers)) and attention_only
+            cache = DynamicCache(config=None if lifted else self._config)
         return cache
-
-    @property
-    def _attention_only(self) -> bool:
-        """Whether the model's cache has layers of attention only."""
-        return sorted(place.slot for place in self._places if place) == list(range(len(self._places)))
 
 
 def after_forward(module: nn.Module, args: Any, output: Any) -> None:
@@ -198,17 +194,6 @@ def _require_ours(config: Any) -> None:
         remedy = "remove the extension first, or extend again afterwards"
         sentence = f"the attention implementation was changed to {name!r} under an extension"
         raise Conflict.because("attention implementation", sentence, remedy=remedy)
-
-
-def _training_positions(extension: Extension, module: nn.Module) -> Any:
-    """The positions of training, where those are not 0, 1, 2, ..."""
-    return extension.positions if module.training else None
-
-
-def _wants_weights(config: Any, arguments: dict[str, Any]) -> bool:
-    """Whether the caller wants the attention weights."""
-    requested = arguments.get("output_attentions")
-    return bool(config.output_attentions if requested is None else requested)
 
 
 def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> None:
@@ -275,7 +260,7 @@ def _require_same_start(now: ForwardPass) -> None:
 
 
 def _sees_within(layer: ExtendedLayer, window: int | None) -> bool:
-    kept = reach_retention(layer.extension.spans)
+    kept = reach_retention(layer.extension.reach_or_causal)
     return not kept.first and kept.last is not None and window is not None and kept.last <= window
 
 

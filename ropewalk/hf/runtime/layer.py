@@ -17,6 +17,7 @@ from ropewalk.attention.layout.sequences import share_results
 from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import Tokens
 from ropewalk.hf.probe.capture import CHOSEN, SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.facts import apply_to_own_tables, is_stretched
 from ropewalk.hf.probe.probed_layer import ProbedLayer
@@ -29,50 +30,6 @@ from ropewalk.methods.frequencies import NoPE
 from ropewalk.methods.reach import Reach
 from ropewalk.methods.scales import Scale
 from ropewalk.methods.spec import Weights
-
-# The static part of an extension: one table of frequencies, one scale. Anything else is refused.
-
-
-FIRST = torch.tensor([0])
-
-
-class ConstantScale(NamedTuple):
-    """The factors of every row: of whole logits, and of the products of rotating dimensions beyond that."""
-
-    logits: float
-    rotation: float
-
-
-def static_table(extension: Extension, facts: Facts) -> Tensor:
-    """The one table of every row; refused where rows differ, or where there is more than frequencies."""
-    for slot in ("reach", "biases"):
-        if extension.specs.get(slot):
-            name = extension.specs[slot][0].name
-            raise DoesNotFit.because(slot, f"{name} ({slot}) cannot be expressed in rotary tables or in a config")
-    table = extension.theta.table(facts, 1)
-    if len(extension.theta.stages(facts, 64 * facts.trained_len)) > 1:
-        raise DoesNotFit("frequencies", "the same for every row to fit in a table", extension.theta.name)
-    if 2 * len(table.inv_freq) != facts.rotating:
-        rule = f"for the {facts.rotating} dimensions that the model rotates, to fit in its table"
-        raise DoesNotFit("frequencies", rule, f"{extension.theta.name} for {2 * len(table.inv_freq)}")
-    if table.log_decay.any():
-        raise DoesNotFit("frequencies", "rotation without decay to fit in a table", extension.theta.name)
-    return table.inv_freq
-
-
-def constant_scale(extension: Extension, facts: Facts) -> ConstantScale:
-    """The factors of all rows; refused where they are not constant."""
-    logits = rotation = 1.0
-    for spec in extension.scales:
-        if spec.weights(facts):
-            raise DoesNotFit("scales", "constant, not learned", spec.name)
-        if spec.of_row:
-            sentence = f"{spec.name} (scales) differs from row to row; one factor for all rows cannot express it"
-            raise DoesNotFit.because("scales", sentence)
-        value = float(spec.scale(FIRST, facts, {}))
-        logits, rotation = (logits, rotation * value) if spec.of_rotation else (logits * value, rotation)
-    return ConstantScale(logits, rotation)
-
 
 # One layer under an extension: what is in force in it, and its attention.
 #
@@ -146,26 +103,26 @@ def attach_layer(
     """
     local = extension.at_layer(depth, facts)
     keeps_window = layer.limit is not None and not lift_windows
-    left_alone = keeps_window and not (local.instead and is_stretched(layer, facts))
+    left_alone = keeps_window and not (local.replaces_scaling and is_stretched(layer, facts))
     if keeps_window:
         local = Extension(reach=layer.reach) if left_alone else _replaced_part(layer.reach, local)
-    schedule = local.theta if layer.rotating else NoPE()
-    if not local.instead:
+    schedule = local.frequencies_or_rope if layer.rotating else NoPE()
+    if not local.replaces_scaling:
         schedule = apply_to_own_tables(schedule, layer)
     # Random positions are for training, and come with each forward pass.
     local = replace(local, positions=None, frequencies=schedule, scales=_felt_scales(local, layer))
     local.check_against(facts)
-    facts = local.ground(facts)
+    facts = local.builds_on(facts)
     learning = local.weights(facts, torch.Generator().manual_seed(depth))
     plain = layer.scaling if layer.plain_scaling is None else layer.plain_scaling
-    scaling, temperature = (plain, 1.0) if local.instead else (layer.scaling, layer.temperature)
+    scaling, temperature = (plain, 1.0) if local.replaces_scaling else (layer.scaling, layer.temperature)
     return ExtendedLayer(depth, layer, local, facts, learning, keeps_window, left_alone, scaling, temperature)
 
 
 def _replaced_part(reach: Reach | None, extension: Extension) -> Extension:
     """The part of an extension that replaces the schedule of a windowed layer: frequencies with their temperature."""
     scales = tuple(spec for spec in extension.scales if spec.of_frequencies)
-    return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, instead=True)
+    return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, replaces_scaling=True)
 
 
 def _felt_scales(extension: Extension, layer: ProbedLayer) -> tuple[Scale, ...]:
@@ -321,17 +278,20 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention without our cache: the answer, and the attention weights if they are requested."""
     numbers, documents, k_bgjd, v_bgjd = now.keys_of(layer.depth, k_bgjd, v_bgjd)
-    inputs: dict[str, Any] = {"positions_bj": numbers, "documents_bj": documents, "weights": layer.weights}
+    tokens, keys = Tokens(numbers, documents), k_bgjd.shape[2]
     if now.axes is not None and layer.probed.rotating:
-        inputs["pair_positions_bjp"] = now.axes.of_pairs(layer.probed.axes, now.total - k_bgjd.shape[2])
+        tokens = tokens._replace(pair_positions_bjp=now.axes.of_pairs(layer.probed.axes, now.total - keys))
     if later is not None:
-        inputs["last_seen_bj"] = last_seen_positions(later, numbers, k_bgjd.shape[2])
-    if mask is not None:
-        inputs["model_mask_bhij"] = mask[..., : k_bgjd.shape[2]]
-    out = attend(q_bhid, k_bgjd, v_bgjd, layer.extension, layer.facts, **inputs)
+        tokens = tokens._replace(last_seen_bj=last_seen_positions(later, numbers, keys))
+    terms = (layer.extension, layer.facts, tokens)
+    of_layer: dict[str, Any] = {
+        "weights": layer.weights,
+        "model_mask_bhij": None if mask is None else mask[..., :keys],
+    }
+    out = attend(q_bhid, k_bgjd, v_bgjd, *terms, **of_layer)
     if not now.wants_weights:
         return out, None
-    return out, reference_weights(q_bhid, k_bgjd, layer.extension, layer.facts, **inputs).to(q_bhid.dtype)
+    return out, reference_weights(q_bhid, k_bgjd, *terms, **of_layer).to(q_bhid.dtype)
 
 
 def put_rotating_first(x_bhnd: Tensor, layer: ProbedLayer) -> Tensor:

@@ -13,13 +13,11 @@ from ropewalk.attention import Session
 from ropewalk.errors import RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import PRESETS, parse_for
-from ropewalk.extension.presets.needs import Needs, needs
-from ropewalk.hf.attach.extend import require_rotation, require_steady
-from ropewalk.hf.attach.handle import ATTENTION, idle_slots
-from ropewalk.hf.attach.modes import Modes, attach_layers
-from ropewalk.hf.probe.facts import require_scaled_once
+from ropewalk.extension.presets import Needs, needs
+from ropewalk.hf.attach.extend import Modes, attach_layers, why_not_fitting
+from ropewalk.hf.attach.handle import idle_slots
+from ropewalk.hf.probe.host import require_plain
 from ropewalk.hf.probe.probed_layer import ProbedLayer
-from ropewalk.hf.probe.quantised import require_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.convert import apply_surgery, missing_biases
 from ropewalk.methods.facts import Facts
@@ -57,7 +55,9 @@ def _advice(name: str, modes: Modes, facts: Facts, length: int, fixed: int) -> A
         ours = False
         if by == "extend":
             under = _layers_under(modes, extension)
-            ours = _mode_of(modes, extension, under, length) == ATTENTION
+            if reason := why_not_fitting(modes.host, layers, extension, [layer.facts for layer in modes.base]):
+                raise reason
+            ours = modes.choose(extension, under, length)[0] is None
             idle = idle_slots(extension, under)
         if ours and not any(layer.own_mask for layer in layers):
             total = numbers_held(layers, extension, facts, length) * itemsize
@@ -76,15 +76,6 @@ def _convert_facts(host: PreTrainedModel, extension: Extension, facts: Facts) ->
     with torch.device("meta"):
         missing_biases(type(host)(changed.config), changed.state)
     return changed.facts
-
-
-def _mode_of(modes: Modes, extension: Extension, under: list[ExtendedLayer], length: int) -> str:
-    """The mode that `extend` would take, or its refusal."""
-    layers, facts = [layer.probed for layer in modes.base], [layer.facts for layer in modes.base]
-    require_steady(layers, extension)
-    require_rotation(layers, extension, facts)
-    require_scaled_once(modes.host.config.get_text_config(), layers, extension, facts)
-    return modes.chosen(extension, under, length)[0]
 
 
 def _layers_under(modes: Modes, extension: Extension) -> list[ExtendedLayer]:

@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.host import device_of, quiet
 from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, sampler
 from ropewalk.methods.decoding import Decoding
 
@@ -47,7 +47,15 @@ def nbce_generate(
         answer = rw.nbce_generate(model, tokenizer, ["first context", "second context"], "Question?")
         print(answer.text)
 
-    `kwargs` are those of `nbce_stream`. Returns a `ContextAnswer`: the text, and its tokens with their contexts.
+    Args:
+        model: a loaded model.
+        tokenizer: of the model.
+        contexts: texts, each of which fits the model.
+        question: asked about all of them.
+        kwargs: those of `nbce_stream`.
+
+    Returns:
+        A `ContextAnswer`: the text, and its tokens with their contexts.
     """
     tokens = tuple(nbce_stream(model, tokenizer, contexts, question, **kwargs))
     return ContextAnswer(tokenizer.decode([token.id for token in tokens], skip_special_tokens=True), tokens)
@@ -73,8 +81,19 @@ def nbce_stream(
         for token in rw.nbce_stream(model, tokenizer, ["first context", "second context"], "Question?"):
             print(tokenizer.decode([token.id]), token.context)
 
-    `decoding` is a rule of decoding, or its name. `rows_at_once` bounds the batch; more contexts are read in groups.
-    `progress(read, total)` counts the tokens of all rows, with their padding.
+    Args:
+        model: a loaded model.
+        tokenizer: of the model.
+        contexts: texts, each of which fits the model.
+        question: asked about all of them.
+        decoding: the rule that combines the contexts, or its name.
+        max_new_tokens: of the answer, at most.
+        rows_at_once: contexts that are read together; by default as many as there are.
+        temperature: 0 takes the likeliest token.
+        top_k: so many likeliest tokens are drawn from; 0: all.
+        top_p: the likeliest tokens of this share in sum are drawn from.
+        seed: of the draw.
+        progress: called with the tokens that are read and those in all, of all rows with their padding.
     """
     host, rule = host_of(model), _decoding(decoding)
     if not contexts or isinstance(contexts, str):
@@ -108,7 +127,7 @@ class _RowGroup:
     """Rows that are read together, with their cache."""
 
     def __init__(self, host: PreTrainedModel, rows: Sequence[Sequence[int]]) -> None:
-        self._host, self._cache = host, DynamicCache(config=host.config)
+        self._host, self._cache, self._evaluating = host, DynamicCache(config=host.config), quiet(host)
         longest = max(map(len, rows))
         self.begins = torch.tensor([[0] * (longest - len(row)) + list(row) for row in rows])
         self._real = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
@@ -128,7 +147,7 @@ class _RowGroup:
         places = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         inputs = {"attention_mask": self.mask.to(device), "position_ids": places.to(device), "logits_to_keep": 1}
         cached = {"past_key_values": self._cache, "use_cache": True}
-        with quiet(self._host), torch.no_grad():
+        with self._evaluating, torch.no_grad():
             self.logits_bv: Tensor = self._host(input_ids=ids.to(device), **inputs, **cached).logits[:, -1]
 
 

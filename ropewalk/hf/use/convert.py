@@ -16,9 +16,9 @@ from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.checkpoint.sidecar import whole_state
 from ropewalk.hf.probe.facts import facts_of
+from ropewalk.hf.probe.host import device_of, require_plain
 from ropewalk.hf.probe.max_length import learned_positions
-from ropewalk.hf.probe.probe import device_of, probe
-from ropewalk.hf.probe.quantised import require_plain
+from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.use.save import require_merged
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.surgery import StretchPositions, Surgery
@@ -29,8 +29,11 @@ def convert(model: nn.Module, surgery: Surgery | str) -> PreTrainedModel:
 
         grouped = rw.convert(model, "gqa:kv_heads=2")
 
-    `surgery` is a line ("gqa:kv_heads=2", "qk_bias", "stretched_positions:...") or a `Surgery`. The original model is
-    unchanged and must not be under an extension. The cache shrinks in proportion to the key heads.
+    The original model is unchanged. The cache shrinks in proportion to the key heads.
+
+    Args:
+        model: a model that is not under an extension.
+        surgery: a line ("gqa:kv_heads=2", "qk_bias", "stretched_positions:..."), or a `Surgery`.
     """
     host = host_of(model)
     if handle_of(host) is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import TABLES, handle_of, host_of
-from ropewalk.hf.probe.probe import quiet
+from ropewalk.hf.probe.host import quiet
 from ropewalk.hf.probe.rotation import rotary_modules
 from ropewalk.hf.use.long_text import PROBED, head_inputs, head_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
@@ -15,10 +15,10 @@ from torch import nn
 
 from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.lengths import require_whole
+from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.extension.slots import PER_LAYER
 from ropewalk.files import holds
-from ropewalk.hf.attach.extend import require_rotation
+from ropewalk.hf.attach.extend import Modes, attach_layers, why_not_rotated
 from ropewalk.hf.attach.handle import (
     ATTENTION,
     FULL_KEYS,
@@ -30,14 +30,12 @@ from ropewalk.hf.attach.handle import (
     main_layer,
     stated_slots,
 )
-from ropewalk.hf.attach.modes import Modes, attach_layers, require_followed
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_named, require_plausible
-from ropewalk.hf.probe.cache_contents import cache_growth
 from ropewalk.hf.probe.facts import correct, facts_of, own_schedule_of
 from ropewalk.hf.probe.probe import probe
-from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.probed_layer import ProbedLayer, cache_growth
 from ropewalk.hf.use.advice import Advice, advise, kept_bytes, numbers_held
 from ropewalk.hf.use.save import load
 from ropewalk.hf.use.stand_in import stand_in
@@ -249,16 +247,21 @@ def inspect(
     options: LoadOptions = UNSTATED,
     **kwargs: Any,
 ) -> Inspection:
-    """Inspect a model for a target length (tokens; eight times the trained one).
+    """Look at a model: its layers, their cache, and which methods apply at a target length.
 
         print(rw.inspect("model", target_len=32768))
 
-    `model` is a loaded one, a folder, a name on the hub, a GGUF file or a config.json. Weights are loaded only where
-    its config does not say everything.
+    Weights are loaded only where the config does not say everything.
 
-    `trained_len` (tokens) corrects the trained length of the config. Where `model` is a name, other `kwargs` go to
-    transformers' from_pretrained, and come before `options`, a `LoadOptions`. Returns an `Inspection`: `str` is a page
-    of text, `to_json()` the same for programs.
+    Args:
+        model: a loaded model, a folder, a name on the hub, a GGUF file or a config.json.
+        target_len: in tokens; by default eight times the trained length.
+        trained_len: in tokens; corrects the trained length of the config.
+        options: how a model is loaded by its name.
+        kwargs: of transformers' from_pretrained, for a model given by its name; they come before `options`.
+
+    Returns:
+        An `Inspection`: `str` is a page of text, `to_json()` the same for programs.
     """
     if kwargs and isinstance(model, nn.Module):
         name = next(iter(kwargs))
@@ -269,8 +272,8 @@ def inspect(
     inspection, modes = _sizes(host, target_len, trained_len)
     return replace(
         inspection,
-        tabled=_reason(lambda: _require_tables(modes, inspection.layer_facts)),
-        carried=_reason(lambda: modes.require(ATTENTION)),
+        tabled=str(_why_not_tables(modes, inspection.layer_facts) or ""),
+        carried=str(modes.why_not(ATTENTION) or ""),
         methods=tuple(advise(modes, inspection.facts, inspection.target_len, inspection.fixed_bytes)),
     )
 
@@ -315,20 +318,16 @@ def _read(model: str | Path, options: LoadOptions, kwargs: dict[str, Any]) -> nn
     return load(model, options=options, **kwargs)
 
 
-def _require_tables(modes: Modes, every: Sequence[Facts]) -> None:
-    """Refuse a model whose rotary tables cannot hold a static schedule."""
+def _why_not_tables(modes: Modes, every: Sequence[Facts]) -> RopewalkError | None:
+    """Why a model's rotary tables cannot hold a static schedule; None where they can."""
     layers = [layer.probed for layer in modes.base]
-    require_rotation(layers, STATIC, every)
-    require_followed(modes, STATIC, attach_layers(layers, list(every), STATIC))
-
-
-def _reason(attempt: Callable[[], Any]) -> str:
-    """The reason of a refusal; empty where there is none."""
+    if reason := why_not_rotated(layers, STATIC, every):
+        return reason
     try:
-        attempt()
-    except RopewalkError as reason:
-        return str(reason)
-    return ""
+        under = attach_layers(layers, every, STATIC)
+    except RopewalkError as refused:  # by the method, of this model
+        return refused
+    return modes.why_not_followed(STATIC, under)
 
 
 def _layers(count: int) -> str:

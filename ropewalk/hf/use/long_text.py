@@ -18,9 +18,8 @@ from ropewalk.attention import nll, token_scores
 from ropewalk.attention.token_loss import TokenScores as TokenScores
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
+from ropewalk.hf.probe.host import device_of, is_quantised, quiet
 from ropewalk.hf.probe.max_length import require_held
-from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.probe.quantised import is_quantised
 from ropewalk.hf.runtime.caches import held_bytes
 
 # Text as it grows: the tokens of a model, one by one, as pieces of text with whole characters.
@@ -218,10 +217,11 @@ def _score_pieces(
         if head.scale is None:  # it gives the logits of the whole chunk
             words: Any = host.get_input_embeddings().weight
             piece = max(1, min(piece, LOGITS_PER_CHUNK // len(words)))
+    evaluating = quiet(host)
     for first in range(0, ids.shape[1] - 1, piece):
         _require_same(host, handle, "text")
         targets = ids[:, first + 1 : first + piece + 1]
-        with torch.no_grad():
+        with evaluating, torch.no_grad():
             part = ids[:, first : first + targets.shape[1]]
             inputs = head_inputs(host, head, part, targets, {**_places(host, part, kwargs), **kwargs})
             result = judging(head, *inputs)
@@ -240,12 +240,11 @@ def _places(host: PreTrainedModel, ids: Tensor, kwargs: Mapping[str, Any]) -> di
 def head_inputs(
     host: PreTrainedModel, head: OutputHead, ids: Tensor, targets: Tensor, kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """The input of the head for every token, and the targets, on the device of the head."""
-    with quiet(host):
-        if head.scale is None:
-            logits: Tensor = host(input_ids=ids, **kwargs).logits
-            return logits, targets.to(logits.device)
-        hidden = _base(host)(input_ids=ids, **kwargs).last_hidden_state * head.scale
+    """The input of the head for every token, and the targets, on the device of the head; the model is in evaluation."""
+    if head.scale is None:
+        logits: Tensor = host(input_ids=ids, **kwargs).logits
+        return logits, targets.to(logits.device)
+    hidden = host.base_model(input_ids=ids, **kwargs).last_hidden_state * head.scale
     where = head.module.weight.device
     return hidden.to(where), targets.to(where)
 
@@ -303,17 +302,29 @@ def _pieces(ids: Tensor, piece: int, progress: Progress | None) -> Iterator[Tens
 
 
 def _write(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count: int | None) -> Iterator[Tensor]:
-    handle = handle_of(host)
-    cache, made = DynamicCache(config=host.config), 0
+    """Token by token. No mode of the model or of torch stays set between two tokens: a caller may train meanwhile."""
+    handle, evaluating = handle_of(host), quiet(host)
+    kwargs: dict[str, Any] = {
+        "past_key_values": DynamicCache(config=host.config),
+        "use_cache": True,
+        "logits_to_keep": 1,
+    }
+
+    def read(ids: Tensor) -> Tensor:
+        with evaluating, torch.no_grad():
+            logits: Tensor = host(input_ids=ids, **kwargs, **_places(host, ids, kwargs)).logits
+        return logits[:, -1]
+
     for part in parts:
-        logits_bv = _next(host, part, cache)
+        logits_bv = read(part)
+    made = 0
     while count is None or made < count:
         token_b = choose(logits_bv)
         yield token_b
         _require_same(host, handle, "stream")
         made += 1
-        if count is None or made < count:
-            logits_bv = _next(host, token_b[:, None], cache)
+        if made != count:
+            logits_bv = read(token_b[:, None])
 
 
 def _check(ids: Any, piece: int, least: int = 1) -> None:
@@ -331,10 +342,6 @@ def _require_known(host: PreTrainedModel, ids: Tensor) -> None:
         raise InvalidValue("ids", f"from 0 to {len(words) - 1}, the model's vocabulary", got)
 
 
-def _base(host: PreTrainedModel) -> Any:
-    return host.base_model
-
-
 @torch.no_grad()
 def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
     """The output head of the model, compared with its logits on a few tokens."""
@@ -347,7 +354,7 @@ def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:
     head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
     if not _is_plain(head):
         return None
-    hidden = _base(host)(input_ids=ids, use_cache=False).last_hidden_state
+    hidden = host.base_model(input_ids=ids, use_cache=False).last_hidden_state
     answer = head(hidden)
     if not torch.equal(answer, torch.nn.functional.linear(hidden.to(head.weight), head.weight, head.bias)):
         return None  # it computes more than its weight says, as under an adapter
@@ -361,15 +368,6 @@ def _is_plain(head: Any) -> bool:
     """Whether the head has a weight to multiply by: not quantised, nor on disk and in memory only while it runs."""
     weight = getattr(head, "weight", None)
     return isinstance(weight, Tensor) and weight.device.type != "meta" and not is_quantised(weight)
-
-
-@torch.no_grad()
-def _next(host: PreTrainedModel, ids: Tensor, cache: DynamicCache) -> Tensor:
-    """The logits after the last of these tokens."""
-    kwargs: dict[str, Any] = {"past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
-    with quiet(host):
-        logits: Tensor = host(input_ids=ids, **kwargs, **_places(host, ids, kwargs)).logits[:, -1]
-    return logits
 
 
 def sampler(temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Any:

@@ -15,17 +15,17 @@ from transformers import PreTrainedModel
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import holds, read_record
 from ropewalk.folders import make_folder
-from ropewalk.hf.attach.extend import config_with_extension, extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle, handle_of, host_of
+from ropewalk.hf.attach.saving import config_with_extension
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import ADAPTER, KEPT, KIND, SIDECAR, close, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_adapter, fetch_model, loadable, loader_of, runs_own_code
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import first_difference
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_plausible
-from ropewalk.hf.probe.identity import allowed_error
-from ropewalk.hf.probe.probe import device_of, quiet
-from ropewalk.hf.probe.quantised import format_of, require_savable
+from ropewalk.hf.probe.host import device_of, format_of, quiet, require_savable
+from ropewalk.hf.probe.probe import allowed_error
 from ropewalk.hf.runtime.layer import PREFIX
 
 # Adapters of peft on an extended model: saved with the sidecar beside them, and loaded onto their base model.
@@ -102,10 +102,15 @@ def save(
         rw.extend(model, "yarn:factor=4")
         print(rw.save(model, "model-32k", tokenizer=tokenizer))
 
-    `directory` must be new or empty. A static schedule becomes a standard config, which plain transformers loads. Any
-    other extension goes into `ropewalk.json`, for `rw.load`; everything else stops at the config of that folder.
-    `target_len` (tokens) is written into the config. The saved model is loaded and compared before this returns; a
-    failure leaves no files.
+    A static schedule becomes a standard config, which plain transformers loads. Any other extension goes into
+    `ropewalk.json`, for `rw.load`; everything else stops at the config of that folder. The saved model is loaded and
+    compared before this returns; a failure leaves no files.
+
+    Args:
+        model: under an extension, or with an adapter of peft on it.
+        directory: new or empty.
+        target_len: in tokens; it is written into the config.
+        tokenizer: written beside the weights.
     """
     if is_adapted(model):
         return _save_adapter(model, Path(directory), target_len, tokenizer)
@@ -114,16 +119,17 @@ def save(
     require_own_files(*sources_of(host, tokenizer))
     with make_folder(Path(directory), FAILURES) as place:
         save_weights(host, place)
-        try:
-            config_with_extension(handle, target_len or handle.target_len).save_pretrained(place)
+        config = config_with_extension(handle, target_len or handle.target_len)
+        if not isinstance(config, DoesNotFit):
+            config.save_pretrained(place)
             how = f"transformers.{loader_of(host.config, type(host).__name__).__name__}.from_pretrained"
-        except DoesNotFit as reason:
-            if reason.field == "target_len":  # only the caller can state a length
-                raise
+        elif config.field == "target_len":  # only the caller can state a length
+            raise config
+        else:
             handle.keep(place, target_len=target_len)
             close(place)
-            how = f"ropewalk.load: {reason}"
-        reached = min(handle.facts.trained_len * handle.extension.theta.stretch, LAST_TESTED)
+            how = f"ropewalk.load: {config}"
+        reached = min(handle.facts.trained_len * handle.extension.frequencies_or_rope.stretch, LAST_TESTED)
         require_same(host, place, target_len or int(reached))
         save_tokenizer(tokenizer, place)
     return how
@@ -147,9 +153,12 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
 
         model = rw.load("model-32k", dtype="auto")
 
-    `directory` is a folder, a GGUF file or a name on the hub; `kwargs` go to transformers' from_pretrained, and come
-    before `options`, a `LoadOptions`. Missing weights are an error. A folder with an adapter gives peft's model, on the
-    base model that the adapter names.
+    Missing weights are an error. A folder with an adapter gives peft's model, on the base model that the adapter names.
+
+    Args:
+        directory: a folder, a GGUF file, or a name on the hub.
+        options: how it is loaded.
+        kwargs: of transformers' from_pretrained; they come before `options`.
     """
     place = Path(directory)
     if not is_adapter(place):

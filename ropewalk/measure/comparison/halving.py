@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ropewalk.errors import Conflict
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.extension.presets.needs import Needs, needs
+from ropewalk.extension.presets import Needs, needs
 from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.hf.use.advice import Advice
 from ropewalk.hf.use.inspect import Inspection
@@ -167,7 +167,7 @@ def _why_left_out(
 
 def _is_nothing(extension: Extension) -> bool:
     """Whether the model stays as it is: without any method, or with the plain rotation that it has."""
-    return replace(extension, frequencies=None) == Extension() and isinstance(extension.theta, RoPE)
+    return replace(extension, frequencies=None) == Extension() and isinstance(extension.frequencies_or_rope, RoPE)
 
 
 def _needs(line: Line) -> Needs:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line
-from ropewalk.extension.presets.needs import Needs
+from ropewalk.extension.presets import Needs
 from ropewalk.hf import inspect
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, measure_candidates

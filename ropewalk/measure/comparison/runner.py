@@ -21,7 +21,7 @@ from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.tasks.outside import source_mark
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.spec import Json
 
 # The unit of work: one extension, one length, one task, one sample.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 
-from ropewalk.engines.export.export import require_exportable
-from ropewalk.engines.export.plugin import plans_for
-from ropewalk.errors import RopewalkError
+from ropewalk.engines.export import why_not_exportable
+from ropewalk.engines.vllm.plans import plans_for
+from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.attach.handle import Handle, host_of
+from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate
@@ -33,7 +33,7 @@ def key_share(extension: Extension, inspection: Inspection) -> float:
     length, rows = inspection.target_len, torch.arange(inspection.target_len)
     pairs = 0
     for depth, layer in enumerate(inspection.layers):
-        reach = layer.reach or extension.at_layer(depth, inspection.facts).spans
+        reach = layer.reach or extension.at_layer(depth, inspection.facts).reach_or_causal
         for span in reach.spans():
             start, stop = span.bounds(rows)
             pairs += int((stop - start).sum())
@@ -44,23 +44,11 @@ def deployment(subject: Subject, extension: Extension, target_len: int) -> Deplo
     """Where an extension runs: `static` in vLLM as it is, `plugin` in vLLM with Ropewalk beside it, `here` alone."""
     if extension == Extension():
         return "static"
-    with subject.under(extension) as handle:
-        if _is_accepted(lambda: _require_static(subject, handle, target_len)):
-            return "static"
-        return "plugin" if _is_accepted(lambda: plans_for(host_of(subject.model), handle, target_len)) else "here"
-
-
-def _require_static(subject: Subject, handle: Handle, target_len: int) -> None:
     host = host_of(subject.model)
-    require_exportable(host, handle.extension, handle.layers, handle.facts, ENGINE, target_len)
-
-
-def _is_accepted(attempt: Callable[[], Any]) -> bool:
-    try:
-        attempt()
-    except RopewalkError:
-        return False
-    return True
+    with subject.under(extension) as handle:
+        if why_not_exportable(host, handle.extension, handle.layers, ENGINE, target_len) is None:
+            return "static"
+        return "here" if isinstance(plans_for(host, handle, target_len), DoesNotFit) else "plugin"
 
 
 # The verdict on one extension, in words: does it use the longer context, or break?

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from ropewalk.equation import reference_logits
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import Tokens
+from ropewalk.hf.attach.attention import CapturedLayer, capture_layers
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.attach.modes import CapturedLayer, capture_layers
 from ropewalk.hf.attach.trained_extension import TrainedExtension
-from ropewalk.hf.probe.probe import device_of
+from ropewalk.hf.probe.host import device_of
 from ropewalk.measure.diagnostics.pass_states import (
     SAMPLED_ROWS,
     Curves,
@@ -153,7 +154,7 @@ def decay(extension: Extension, facts: Facts, length: int, distances: Sequence[i
     x = torch.full((1, 1, 1, facts.head_dim), facts.head_dim**-0.25, dtype=torch.float64)
     # Equal in both halves of a pair: rotating one against the other leaves the cosine.
     q, k = x.expand(-1, plain.heads, -1, -1), x.expand(-1, plain.groups, len(keys), -1)
-    logits = reference_logits(q, k, first_layer, plain, positions_bj=keys[None], weights=weights)
+    logits = reference_logits(q, k, first_layer, plain, Tokens(keys[None]), weights=weights)
     by_distance = logits[0, 0, 0].flip(0)
     return by_distance.masked_fill(by_distance.isinf(), math.nan)
 

@@ -14,7 +14,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, parse_for
-from ropewalk.hf.attach.modes import capture_biases
+from ropewalk.hf.attach.attention import capture_biases
 from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.measure.comparison.store import provenance
 from ropewalk.measure.diagnostics import (

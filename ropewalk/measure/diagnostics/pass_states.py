@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
+from ropewalk.hf.attach.attention import CapturedLayer, capture_biases, capture_layers
 from ropewalk.hf.attach.handle import host_of
-from ropewalk.hf.attach.modes import CapturedLayer, capture_biases, capture_layers
-from ropewalk.hf.probe.probe import device_of, quiet
+from ropewalk.hf.probe.host import device_of, quiet
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import RoPE
 from ropewalk.methods.reach import Reach
@@ -138,8 +138,8 @@ class PairAngles(NamedTuple):
 def pair_angles(extension: Extension, facts: Facts, length: int) -> list[PairAngles]:
     """Of every pair, fastest first, for texts of a length; of the first layer if layers differ."""
     first_layer = extension.at_layer(0, facts)
-    before, after = RoPE().table(facts, length).inv_freq, first_layer.theta.table(facts, length).inv_freq
-    reached = _furthest(first_layer.spans, length - 1, first_layer.turns(facts)) + 1
+    before, after = RoPE().table(facts, length).inv_freq, first_layer.frequencies_or_rope.table(facts, length).inv_freq
+    reached = _furthest(first_layer.reach_or_causal, length - 1, first_layer.turns(facts)) + 1
     full = 2 * math.pi
     # A partial rotation has no entry for the pairs that it leaves alone.
     pairs = zip_longest(before.tolist(), after.tolist(), reached.tolist(), fillvalue=0.0)

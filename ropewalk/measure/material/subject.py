@@ -24,7 +24,7 @@ from ropewalk.hf.attach.handle import Handle, handle_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.checkpoint.tokens import add_begin_tokens, begin_tokens
 from ropewalk.hf.probe.facts import corrected_len
-from ropewalk.hf.probe.probe import device_of
+from ropewalk.hf.probe.host import device_of
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.hf.use.inspect import sizes
 from ropewalk.measure.material.passage_search import Passage, PassageSearch, mark

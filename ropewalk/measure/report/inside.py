@@ -79,7 +79,7 @@ def loss(diagnosis: Diagnosis) -> ReportFigure:
 
 def sinks(diagnosis: Diagnosis) -> ReportFigure:
     """By position, of a stream whose first tokens are replaced or removed, minus the one that keeps them."""
-    reach = diagnosis.stream.spans
+    reach = diagnosis.stream.reach_or_causal
     kept = {"kept": (0.0,) * len(diagnosis.streams.kept)}
     keys = {"kept": BASE_KEY - 1} | {name: key for key, name in enumerate(diagnosis.streams.changes, OTHERS)}
     words = (

@@ -233,7 +233,7 @@ def standard(comparison: Comparison) -> str:
 def brief(extension: Extension, width: int = 110) -> str:
     """An extension in one line of limited length."""
     specs = [str(spec) for specs in extension.specs.values() for spec in specs]
-    layers = f" ({len(extension.overrides)} layers differ)" if extension.layers else ""
+    layers = f" ({len(extension.layer_items)} layers differ)" if extension.layers else ""
     line = "+".join(specs) + layers
     return line if len(line) <= width else line[: width - 3] + "..."
 

@@ -15,8 +15,8 @@ from ropewalk.measure.tasks.passkey import Passkey as Passkey
 from ropewalk.measure.tasks.perplexity import Perplexity as Perplexity
 from ropewalk.measure.tasks.repetition import Repetition as Repetition
 from ropewalk.measure.tasks.ruler import Ruler as Ruler
-from ropewalk.measure.tasks.signature import Task as Task
 from ropewalk.measure.tasks.streamed import StreamEval as StreamEval
+from ropewalk.measure.tasks.task import Task as Task
 
 ALL: tuple[type[Task], ...] = (
     Context,

@@ -34,7 +34,7 @@ from ropewalk.measure.material.secrets import CITIES, TextWithSecrets, with_secr
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
 from ropewalk.measure.metrics.losses import TokenLosses, bin_means, bits_per_byte, text_bytes, token_losses
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.record import AT_LEAST_ONE, Rule
 from ropewalk.methods.spec import Json
 

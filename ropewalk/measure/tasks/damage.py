@@ -19,7 +19,7 @@ from torch import Tensor
 from ropewalk.hf.use.long_text import sampled_logits
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import ANY, LOSS, SHARE, Estimate, means
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.spec import Json
 
 LOGITS_KEPT = 2**26  # of one reading that are kept: 256 MiB

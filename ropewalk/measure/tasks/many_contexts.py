@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import Conflict
-from ropewalk.hf.probe.probe import device_of
+from ropewalk.hf.probe.host import device_of
 from ropewalk.measure.material.passage_search import scores
 from ropewalk.measure.material.prompts import Prompt, tokenise_prompt, with_needle
 from ropewalk.measure.material.subject import Subject

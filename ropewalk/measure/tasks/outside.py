@@ -17,7 +17,7 @@ from typing import Any
 
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, Unreadable
 from ropewalk.files import read_bytes, why
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.record import parameters
 from ropewalk.methods.spec import Json
 
@@ -32,7 +32,7 @@ def require_task(candidate: Any, where: str) -> type[Task]:
     """The class, if it is a task that can be measured."""
     title = getattr(candidate, "__name__", repr(candidate))
     if not (isinstance(candidate, type) and issubclass(candidate, Task)):
-        sentence, remedy = f"{title} in {where} is no task", "extend ropewalk.measure.tasks.signature.Task"
+        sentence, remedy = f"{title} in {where} is no task", "extend ropewalk.measure.tasks.task.Task"
         raise InvalidValue.because("tasks", sentence, remedy=remedy)
     if "__dataclass_params__" not in vars(candidate):
         remedy = "write @dataclass(frozen=True, kw_only=True) above it"
@@ -142,7 +142,7 @@ def _tasks_of(module: ModuleType, path: str, text: bytes) -> list[type[Task]]:
     public = [value for value in classes if not value.__name__.startswith("_")]
     tasks = [require_task(value, path) for value in public if issubclass(value, Task)]
     if not tasks:
-        remedy = "write a class that extends ropewalk.measure.tasks.signature.Task; CONTRIBUTING.md has an example"
+        remedy = "write a class that extends ropewalk.measure.tasks.task.Task; CONTRIBUTING.md has an example"
         raise Unreadable.because("tasks", f"{path} has no task", remedy=remedy)
     names = [task.name for task in tasks]
     for task in tasks:

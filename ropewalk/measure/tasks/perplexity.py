@@ -22,7 +22,7 @@ from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate, mean, outside, projects_of
 from ropewalk.measure.metrics.losses import bin_means, bits_per_byte, edges, text_bytes
 from ropewalk.measure.metrics.perplexity import breakdown, perplexity_of_loss, strided_losses
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.spec import Json
 
 DEFINITIONS = ("truncated", "strided", "rolling")

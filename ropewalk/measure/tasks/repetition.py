@@ -15,7 +15,7 @@ from typing import ClassVar
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means
 from ropewalk.measure.metrics.losses import repeat_texts, token_losses
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.spec import Json
 
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.spec import Json
 
 

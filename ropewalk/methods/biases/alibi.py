@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ropewalk.methods.biases.signature import Bias, Weights, per_head
+from ropewalk.methods.biases.bias import Bias, Weights, per_head
 from ropewalk.methods.facts import Facts
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.methods.biases.signature import Bias, Weights
+from ropewalk.methods.biases.bias import Bias, Weights
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE
 

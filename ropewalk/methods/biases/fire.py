@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Generator, Tensor
 
-from ropewalk.methods.biases.signature import Bias, Weights, per_head
+from ropewalk.methods.biases.bias import Bias, Weights, per_head
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE
 

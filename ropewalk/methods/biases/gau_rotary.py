@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 from torch import Generator, Tensor
 
-from ropewalk.methods.biases.signature import Bias, Weights
+from ropewalk.methods.biases.bias import Bias, Weights
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import ABOVE_ONE, EVEN
 

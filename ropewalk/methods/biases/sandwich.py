@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from ropewalk.methods.biases.signature import Bias, Weights, per_head
+from ropewalk.methods.biases.bias import Bias, Weights, per_head
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import ABOVE_ONE, EVEN, NOT_NEGATIVE
 

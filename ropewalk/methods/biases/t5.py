@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.methods.biases.signature import Bias, Weights
+from ropewalk.methods.biases.bias import Bias, Weights
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, EVEN
 

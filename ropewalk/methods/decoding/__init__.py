@@ -1,9 +1,9 @@
 """How the next-token distributions of several contexts become one."""
 
+from ropewalk.methods.decoding.decoding import Combined as Combined, Decoding as Decoding
 from ropewalk.methods.decoding.max_pooling import MaxPooling as MaxPooling
 from ropewalk.methods.decoding.mean_pooling import MeanPooling as MeanPooling
 from ropewalk.methods.decoding.nbce import NBCE as NBCE
-from ropewalk.methods.decoding.signature import Combined as Combined, Decoding as Decoding
 
 ALL: tuple[type[Decoding], ...] = (
     NBCE,

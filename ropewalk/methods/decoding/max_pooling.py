@@ -12,7 +12,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from ropewalk.methods.decoding.signature import Combined, Decoding, discount, require_contexts
+from ropewalk.methods.decoding.decoding import Combined, Decoding, discount, require_contexts
 from ropewalk.methods.record import NOT_NEGATIVE
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.methods.decoding.signature import Combined, Decoding, discount, require_contexts
+from ropewalk.methods.decoding.decoding import Combined, Decoding, discount, require_contexts
 from ropewalk.methods.record import A_SHARE, NOT_NEGATIVE
 
 LEAST_LOGP = -100.0  # below this logarithm a token counts as filtered out

@@ -5,6 +5,7 @@ from ropewalk.methods.frequencies.by_parts import ByParts as ByParts
 from ropewalk.methods.frequencies.by_shares import ByShares as ByShares
 from ropewalk.methods.frequencies.cope import CoPE as CoPE
 from ropewalk.methods.frequencies.dynamic import Dynamic as Dynamic
+from ropewalk.methods.frequencies.frequencies import Frequencies as Frequencies, Table as Table
 from ropewalk.methods.frequencies.interpolation import Interpolation as Interpolation
 from ropewalk.methods.frequencies.llama3 import Llama3 as Llama3
 from ropewalk.methods.frequencies.longrope import LongRoPE as LongRoPE
@@ -16,7 +17,6 @@ from ropewalk.methods.frequencies.ntk_old import NTKOld as NTKOld
 from ropewalk.methods.frequencies.partial import Partial as Partial
 from ropewalk.methods.frequencies.resonance import Resonance as Resonance
 from ropewalk.methods.frequencies.rope import RoPE as RoPE
-from ropewalk.methods.frequencies.signature import Frequencies as Frequencies, Table as Table
 from ropewalk.methods.frequencies.xpos import XPos as XPos
 
 ALL: tuple[type[Frequencies], ...] = (

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, formula, trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, formula, trained_theta, without_decay
 from ropewalk.methods.record import ABOVE_ONE
 
 

@@ -25,7 +25,14 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, moving, pair_index, trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import (
+    Frequencies,
+    Table,
+    moving,
+    pair_index,
+    trained_theta,
+    without_decay,
+)
 from ropewalk.methods.record import POSITIVE
 from ropewalk.methods.spec import Factor
 

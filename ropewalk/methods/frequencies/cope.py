@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, inner_table, moving, trained_theta
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, inner_table, moving, trained_theta
 from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE
 
 

@@ -20,7 +20,7 @@ import torch
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, trained_theta, without_decay
 from ropewalk.methods.record import POSITIVE
 
 

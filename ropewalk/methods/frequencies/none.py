@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, trained_theta, without_decay
 
 
 @dataclass(frozen=True, kw_only=True)

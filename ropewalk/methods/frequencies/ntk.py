@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, pair_index, trained_theta, without_decay
 from ropewalk.methods.spec import Factor
 
 

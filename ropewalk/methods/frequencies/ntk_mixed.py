@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, pair_index, trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, pair_index, trained_theta, without_decay
 from ropewalk.methods.record import NOT_NEGATIVE
 from ropewalk.methods.spec import Factor
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, inner_table, moving, pair_index, trained_theta
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, inner_table, moving, pair_index, trained_theta
 from ropewalk.methods.record import A_SHARE
 
 

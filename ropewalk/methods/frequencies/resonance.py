@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, inner_table
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, inner_table
 
 
 @dataclass(frozen=True, kw_only=True)

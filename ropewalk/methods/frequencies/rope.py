@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, trained_theta, without_decay
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, trained_theta, without_decay
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies.signature import Frequencies, Table, formula, pair_index, trained_theta
+from ropewalk.methods.frequencies.frequencies import Frequencies, Table, formula, pair_index, trained_theta
 from ropewalk.methods.record import ABOVE_ONE, POSITIVE
 
 

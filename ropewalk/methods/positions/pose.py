@@ -18,7 +18,7 @@ import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.methods.positions.signature import Positions, draw, require_length
+from ropewalk.methods.positions.positions import Positions, draw, require_length
 from ropewalk.methods.record import AT_LEAST_ONE
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import InvalidValue
-from ropewalk.methods.positions.signature import Positions, require_length
+from ropewalk.methods.positions.positions import Positions, require_length
 from ropewalk.methods.record import Rule
 
 UP_TO_A_SAMPLE = Rule("from 1 to 16,777,216", lambda value: 1 <= value <= 2**24)  # a draw permutes the whole range

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ropewalk.methods.positions.signature import Positions, require_length
+from ropewalk.methods.positions.positions import Positions, require_length
 
 
 @dataclass(frozen=True, kw_only=True)

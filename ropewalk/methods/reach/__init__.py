@@ -7,15 +7,15 @@ from ropewalk.methods.reach.dpe import DPE as DPE
 from ropewalk.methods.reach.dual_chunk import DualChunk as DualChunk
 from ropewalk.methods.reach.lambda_mask import LambdaMask as LambdaMask
 from ropewalk.methods.reach.leaky_rerope import LeakyReRoPE as LeakyReRoPE
-from ropewalk.methods.reach.rerope import ReRoPE as ReRoPE
-from ropewalk.methods.reach.rerope_by_parts import ReRoPEByParts as ReRoPEByParts
-from ropewalk.methods.reach.self_extend import SelfExtend as SelfExtend
-from ropewalk.methods.reach.signature import (
+from ropewalk.methods.reach.reach import (
     Reach as Reach,
     Span as Span,
     effective_distances as effective_distances,
     furthest as furthest,
 )
+from ropewalk.methods.reach.rerope import ReRoPE as ReRoPE
+from ropewalk.methods.reach.rerope_by_parts import ReRoPEByParts as ReRoPEByParts
+from ropewalk.methods.reach.self_extend import SelfExtend as SelfExtend
 from ropewalk.methods.reach.sinks import Sinks as Sinks
 from ropewalk.methods.reach.string import String as String
 from ropewalk.methods.reach.window import Window as Window

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ropewalk.methods.reach.signature import Reach, Span, after, always, itself
+from ropewalk.methods.reach.reach import Reach, Span, after, always, itself
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ropewalk.methods.reach.signature import Reach, Span, after, itself
+from ropewalk.methods.reach.reach import Reach, Span, after, itself
 from ropewalk.methods.record import AT_LEAST_ONE
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.reach.signature import Reach, Span, always, before, last, require_trained
+from ropewalk.methods.reach.reach import Reach, Span, always, before, last, require_trained
 from ropewalk.methods.record import AT_LEAST_ONE
 
 

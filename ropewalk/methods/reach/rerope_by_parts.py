@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.reach.signature import PairPlaces, Reach, Span, always, before, last, require_trained
+from ropewalk.methods.reach.reach import PairPlaces, Reach, Span, always, before, last, require_trained
 from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE
 
 

@@ -19,7 +19,7 @@ from typing import Annotated
 
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.reach.signature import Reach, Span, always, before, itself, last, require_trained
+from ropewalk.methods.reach.reach import Reach, Span, always, before, itself, last, require_trained
 from ropewalk.methods.record import AT_LEAST_ONE
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ropewalk.methods.reach.signature import Reach, Span, last
+from ropewalk.methods.reach.reach import Reach, Span, last
 from ropewalk.methods.record import AT_LEAST_ONE
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from ropewalk.errors import InvalidValue
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, parameters
-from ropewalk.methods.scales.signature import Scale, Weights
+from ropewalk.methods.scales.scale import Scale, Weights
 
 
 @dataclass(frozen=True, kw_only=True)

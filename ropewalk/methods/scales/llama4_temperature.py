@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, NOT_NEGATIVE
-from ropewalk.methods.scales.signature import Scale, Weights
+from ropewalk.methods.scales.scale import Scale, Weights
 
 
 @dataclass(frozen=True, kw_only=True)

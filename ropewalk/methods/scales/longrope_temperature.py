@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.scales.signature import Over, Scale, Weights, constant
+from ropewalk.methods.scales.scale import Over, Scale, Weights, constant
 from ropewalk.methods.spec import Factor
 
 

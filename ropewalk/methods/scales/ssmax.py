@@ -23,7 +23,7 @@ from torch import Generator, Tensor
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import POSITIVE
-from ropewalk.methods.scales.signature import Scale, Weights
+from ropewalk.methods.scales.scale import Scale, Weights
 
 
 @dataclass(frozen=True, kw_only=True)

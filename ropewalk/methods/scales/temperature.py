@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import POSITIVE
-from ropewalk.methods.scales.signature import Over, Scale, Weights, constant
+from ropewalk.methods.scales.scale import Over, Scale, Weights, constant
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import NOT_NEGATIVE
-from ropewalk.methods.scales.signature import Over, Scale, Weights, constant
+from ropewalk.methods.scales.scale import Over, Scale, Weights, constant
 from ropewalk.methods.spec import Factor
 
 

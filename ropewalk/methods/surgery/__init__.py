@@ -2,8 +2,8 @@
 
 from ropewalk.methods.surgery.mha_to_gqa import MHAToGQA as MHAToGQA
 from ropewalk.methods.surgery.qk_bias import QKBias as QKBias
-from ropewalk.methods.surgery.signature import State as State, Surgery as Surgery
 from ropewalk.methods.surgery.stretch_positions import StretchPositions as StretchPositions
+from ropewalk.methods.surgery.surgery import State as State, Surgery as Surgery
 
 ALL: tuple[type[Surgery], ...] = (
     MHAToGQA,

@@ -19,7 +19,7 @@ from torch import Tensor
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE
-from ropewalk.methods.surgery.signature import State, Surgery, ending_in
+from ropewalk.methods.surgery.surgery import State, Surgery, ending_in
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import AT_LEAST_ONE, NOT_NEGATIVE
-from ropewalk.methods.surgery.signature import State, Surgery, ending_in
+from ropewalk.methods.surgery.surgery import State, Surgery, ending_in
 
 USUAL = "position_embeddings"  # name of the table, where no model is there to ask
 

@@ -12,7 +12,7 @@ from ropewalk.search.spaces.parts import (
     Reaches as Reaches,
     WindowsBelow as WindowsBelow,
 )
-from ropewalk.search.spaces.signature import Space as Space
+from ropewalk.search.spaces.space import Space as Space
 
 ALL: tuple[Space, ...] = (
     HandSet(),

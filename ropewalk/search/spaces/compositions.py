@@ -19,11 +19,11 @@ from ropewalk.methods.biases import Bias, FarDiscount
 from ropewalk.methods.frequencies import NTK, ByParts, Frequencies, NTKMixed
 from ropewalk.methods.reach import Reach, Sinks, Window
 from ropewalk.methods.scales import LogN, Scale, Temperature
-from ropewalk.methods.scales.signature import Over
+from ropewalk.methods.scales.scale import Over
 from ropewalk.search.conditions import ANY
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import REACHES, ReachLengths
-from ropewalk.search.spaces.signature import Space, Values, draw_parent, tidy, unknown_knob
+from ropewalk.search.spaces.space import Space, Values, draw_parent, tidy, unknown_knob
 from ropewalk.search.trials import MeasuredTrial, rank
 
 WHOLE = "whole"  # no reach: all keys at their distances

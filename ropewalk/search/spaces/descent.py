@@ -23,7 +23,7 @@ from torch import Tensor
 from ropewalk.extension.extension import Extension
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import MOST_SHARE, Pairs, read_genes, static_genes, values_of
-from ropewalk.search.spaces.signature import Space, Values
+from ropewalk.search.spaces.space import Space, Values
 from ropewalk.search.trials import MeasuredTrial, rank
 
 SQUARE_FLOOR = 1e-4  # (nats per token and share) squared: gradients far below this cause no step

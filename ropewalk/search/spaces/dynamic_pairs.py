@@ -21,7 +21,7 @@ from ropewalk.methods.frequencies import ByShares, Dynamic
 from ropewalk.methods.scales import DynamicTemperature, YarnTemperature
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.pairs import CROSSED, MOST_SHARE, PAIR_PARENTS, Genes, Pairs, breed, mutate, names, parents
-from ropewalk.search.spaces.signature import Space, Values
+from ropewalk.search.spaces.space import Space, Values
 from ropewalk.search.trials import MeasuredTrial, rank
 
 HOTTEST = 0.3  # coefficient; YaRN's is 0.1
@@ -52,7 +52,9 @@ class DynamicPairs(Space):
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Schedules of either kind without a reach."""
-        return extension.reach is None and (isinstance(extension.theta, Dynamic) or ALIKE.betters(goal, extension))
+        return extension.reach is None and (
+            isinstance(extension.frequencies_or_rope, Dynamic) or ALIKE.betters(goal, extension)
+        )
 
     def proposed(self, goal: Goal, past: Sequence[MeasuredTrial], random: Random) -> Values:
         """A child of the best of this space, or of the best static schedules."""

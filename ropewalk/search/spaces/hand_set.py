@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import parse_for
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.signature import Space, Values
+from ropewalk.search.spaces.space import Space, Values
 
 # Good ones first: hopeless ones are then recognised early.
 LINES = (

@@ -23,12 +23,12 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.runtime.layer import constant_scale, static_table
+from ropewalk.extension.static import constant_scale, static_table
 from ropewalk.methods.frequencies import LongRoPE
-from ropewalk.methods.frequencies.signature import trained_theta
+from ropewalk.methods.frequencies.frequencies import trained_theta
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.parts import Parts
-from ropewalk.search.spaces.signature import Space, Values, draw_parent, schedule_with_temperature, temperature
+from ropewalk.search.spaces.space import Space, Values, draw_parent, schedule_with_temperature, temperature
 from ropewalk.search.trials import MeasuredTrial, rank
 
 MOST_SHARE = 1.5  # share: the factor to this power
@@ -89,9 +89,9 @@ def read_genes(goal: Goal, extension: Extension) -> tuple[Genes, float]:
     """A static extension as shares, monotone or not, and a temperature."""
     layer = extension.at_layer(0, goal.facts)
     if extension.layers:
-        raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.overrides])
+        raise DoesNotFit("layers", "all alike, so that one table fits", [key for key, _ in extension.layer_items])
     warmth = math.prod(constant_scale(layer, goal.facts))
-    table = static_table(layer, layer.ground(goal.facts))
+    table = static_table(layer, layer.builds_on(goal.facts))
     times = torch.where(
         table > 0, trained_theta(goal.facts) / table, 1.0
     )  # a pair that is not rotated cannot be slowed

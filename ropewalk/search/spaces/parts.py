@@ -14,7 +14,7 @@ from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, NTKMixed
 from ropewalk.methods.reach import DualChunk, LeakyReRoPE, Reach, ReRoPE, ReRoPEByParts, SelfExtend, Window
 from ropewalk.methods.scales import DynamicTemperature, LogN, Scale, Temperature, YarnTemperature
 from ropewalk.search.goal import Goal
-from ropewalk.search.spaces.signature import (
+from ropewalk.search.spaces.space import (
     Space,
     Values,
     overshoot,
@@ -117,7 +117,7 @@ class DynamicSchedules(Space):
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Dynamic schedules without a reach."""
-        return isinstance(extension.theta, Dynamic) and extension.reach is None
+        return isinstance(extension.frequencies_or_rope, Dynamic) and extension.reach is None
 
 
 def _inner(values: Values) -> Any:

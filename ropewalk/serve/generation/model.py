@@ -31,16 +31,16 @@ from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.hf.attach.extend import plan_extension
+from ropewalk.hf.attach.attention import attending_configs
+from ropewalk.hf.attach.extend import Modes, plan_extension
 from ropewalk.hf.attach.handle import ATTENTION, handle_of
-from ropewalk.hf.attach.modes import Modes, attending_configs
 from ropewalk.hf.probe.capture import OWN_MASK
-from ropewalk.hf.probe.probe import attention_named, device_of
+from ropewalk.hf.probe.host import attention_named, device_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.hooks import identity_rotation
 from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, prepare_for_rotation
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.reach.signature import furthest
+from ropewalk.methods.reach.reach import furthest
 from ropewalk.serve.generation.packed_linear import packed_linears
 from ropewalk.serve.generation.pages import PagePool
 
@@ -100,14 +100,14 @@ def _paged_layers(layers: Sequence[ExtendedLayer]) -> list[PagedLayer]:
         key = layer.extension, layer.facts, layer.depth if layer.weights else -1
         if key not in shared:
             weights = {name: {part: x.detach() for part, x in group.items()} for name, group in layer.weights.items()}
-            shared[key] = PagedLayer(layer_terms(layer.extension, layer.facts, None, weights))
+            shared[key] = PagedLayer(layer_terms(layer.extension, layer.facts, weights))
         paged.append(shared[key])
     return paged
 
 
 def _max_len(layer: ExtendedLayer) -> int | None:
     """The longest text in which every effective distance is one that the schedule carries; None without a limit."""
-    theta, reach = layer.extension.theta, layer.extension.spans
+    theta, reach = layer.extension.frequencies_or_rope, layer.extension.reach_or_causal
     familiar = layer.facts.trained_len * theta.stretch
     if math.isinf(familiar) or not layer.probed.rotating or furthest(reach, LONGER_THAN_ANY) < familiar:
         return None

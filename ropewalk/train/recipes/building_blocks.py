@@ -132,7 +132,9 @@ def keep(
     shutil.rmtree(folder, ignore_errors=True)
     handle = handle_of(model)
     if handle is not None:
-        if math.isinf(handle.extension.theta.stretch):  # such as a new base: the length is the trained one
+        if math.isinf(
+            handle.extension.frequencies_or_rope.stretch
+        ):  # such as a new base: the length is the trained one
             target_len = target_len or handle.facts.trained_len
         save(model, folder, target_len=target_len, tokenizer=tokenizer)
         return

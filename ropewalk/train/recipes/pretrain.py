@@ -136,7 +136,7 @@ def without_rerope(extension: Extension) -> Extension:
 
     A model that is trained with it does not extrapolate (Su 2023, kexue.fm/9731).
     """
-    layers = tuple((layer, without_rerope(override)) for layer, override in extension.overrides)
+    layers = tuple((layer, without_rerope(override)) for layer, override in extension.layer_items)
     reach = Causal() if isinstance(extension.reach, ReRoPE | LeakyReRoPE) else extension.reach
     return replace(extension, reach=reach, layers=layers)
 

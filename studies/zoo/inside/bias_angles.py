@@ -10,7 +10,7 @@ from torch.nn.functional import cosine_similarity
 from transformers import PreTrainedModel
 
 from ropewalk.hf import extended
-from ropewalk.hf.attach.modes import CapturedLayer, capture_biases, capture_layers
+from ropewalk.hf.attach.attention import CapturedLayer, capture_biases, capture_layers
 
 from studies.claims import Claim, JudgedClaim, Unit
 from studies.zoo.inside.by_seed import BySeed, Curve

@@ -20,7 +20,9 @@ CLOSE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2}
 def only(text, queries, keys, facts=FACTS):
     numbers = torch.arange(keys)
     extension = parse(text)
-    segments = segments_of(extension, facts, numbers[keys - queries :], [numbers] * len(extension.spans.spans()))
+    segments = segments_of(
+        extension, facts, numbers[keys - queries :], [numbers] * len(extension.reach_or_causal.spans())
+    )
     return [diagonal(segment, queries, keys) for segment in segments]
 
 

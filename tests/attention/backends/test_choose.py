@@ -23,7 +23,7 @@ HALF = torch.bfloat16
 def problem_of(text, *, dtype=HALF, device="cuda", learning=False, value_dim=16, head_dim=16, numbers=None):
     extension = parse(text) if isinstance(text, str) else text
     numbers = torch.arange(200) if numbers is None else numbers
-    layout = segments_of(extension, FACTS, numbers, [numbers] * len(extension.spans.spans()))
+    layout = segments_of(extension, FACTS, numbers, [numbers] * len(extension.reach_or_causal.spans()))
     device = torch.device(device)
     problem = Problem(extension, layout, len(numbers), len(numbers), head_dim, value_dim, dtype, device, learning)
     terms = LayerTerms(extension, FACTS, extension.weights(FACTS))

@@ -10,7 +10,7 @@ import importlib
 import pytest
 import torch
 
-from ropewalk import Facts, parse, reference_attention
+from ropewalk import Facts, Tokens, parse, reference_attention
 from ropewalk.attention import LayerCache, Session, attend
 from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
@@ -116,13 +116,13 @@ def test_padding_on_either_side(backend, text):
     positions = torch.full((3, LENGTH), PAD)
     positions[0], positions[1, :half] = torch.arange(LENGTH), torch.arange(half)
     positions[2, half:] = torch.arange(LENGTH - half)
-    assert_right(text, facts, drawn(facts, torch.float32, batch=3), positions_bj=positions)
+    assert_right(text, facts, drawn(facts, torch.float32, batch=3), tokens=Tokens(positions))
 
 
 @pytest.mark.parametrize("text", ["rope", f"window:window={WIDTH}", "alibi"])
 def test_packed_documents(backend, text):
     facts, documents = facts_of(HEADS[0]), (torch.arange(LENGTH) > LENGTH // 3).long()[None]
-    assert_right(text, facts, drawn(facts, torch.float32), documents_bj=documents)
+    assert_right(text, facts, drawn(facts, torch.float32), tokens=Tokens(documents_bj=documents))
 
 
 @pytest.mark.sampled(cases=4)

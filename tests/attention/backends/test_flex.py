@@ -11,14 +11,14 @@ import torch
 from torch.nn.attention import flex_attention as torchs
 from torch.nn.functional import pad
 
-from ropewalk import DoesNotFit, Extension, Facts, parse, reference_attention
+from ropewalk import DoesNotFit, Extension, Facts, Tokens, parse, reference_attention
 from ropewalk.attention import attend
 from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.layout.block_lists import block_lists
 from ropewalk.attention.layout.segments import SpanKeys, segments_of
 from ropewalk.attention.rotation.rotate import rotated_copies
-from ropewalk.methods.reach.signature import Reach, Span
+from ropewalk.methods.reach.reach import Reach, Span
 
 from attention.backends.flex_by_definition import defined
 from attention.problems import EVERY, assert_equal, learned, tensors
@@ -42,7 +42,7 @@ def by_flex(monkeypatch):
 def text_of(extension, length, facts=FACTS):
     """The segments of a whole sequence."""
     numbers = torch.arange(length)
-    return segments_of(extension, facts, numbers, [numbers] * len(extension.spans.spans()))
+    return segments_of(extension, facts, numbers, [numbers] * len(extension.reach_or_causal.spans()))
 
 
 def computed(segments, tensors, bias_at=None):
@@ -102,7 +102,7 @@ def test_padded_rows_half_precision_and_values_of_another_size(by_flex):
     for x in (q, k, v):
         x.movedim(2, 1)[positions == -1] = 0.0
     wide = torch.cat([v, v], -1)
-    assert_equal(parse("biases.alibi+rerope:window=9"), [q, k, wide], positions_bj=positions)
+    assert_equal(parse("biases.alibi+rerope:window=9"), [q, k, wide], tokens=Tokens(positions))
 
 
 class Blind(Reach):

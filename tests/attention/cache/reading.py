@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from ropewalk import reference_attention
+from ropewalk import Tokens, reference_attention
 from ropewalk.attention import LayerCache, Session
 from ropewalk.extension.inputs import PAD
 
@@ -26,7 +26,7 @@ def assert_reads(extension, x, cuts, facts=FACTS, begins=(0,)):
     got, _ = read(extension, x, cuts, facts, begins)
     numbers = torch.stack([torch.arange(x[0].shape[2]) + begin for begin in begins]).clamp(min=PAD)
     positions = numbers.expand(len(x[0]), -1)
-    expected = reference_attention(*x, extension, facts, positions_bj=positions, weights=learned(extension, facts))
+    expected = reference_attention(*x, extension, facts, Tokens(positions), weights=learned(extension, facts))
     assert got.dtype == x[0].dtype
     error = float((got.double() - expected).abs().max())
     assert error <= CLOSE[got.dtype] * max(1.0, float(expected.abs().max())), error

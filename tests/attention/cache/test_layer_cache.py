@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk import Extension, Facts, InvalidValue, parse, reference_attention
+from ropewalk import Extension, Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import LayerCache, Session
 from ropewalk.attention.cache import layer_cache
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few
@@ -14,7 +14,7 @@ from attention.cache.reading import CUTS, assert_reads, read
 from attention.problems import EVERY, learned, tensors
 from examples import FACTS
 
-READ_ON = [extension for extension in EVERY if extension.numbering.name == "sequential"]
+READ_ON = [extension for extension in EVERY if extension.positions_or_sequential.name == "sequential"]
 every = pytest.mark.parametrize(
     "extension", READ_ON, ids=lambda tensor: "+".join(str(s) for g in tensor.specs.values() for s in g)
 )
@@ -134,7 +134,7 @@ def test_exact_far_out(begin):
     got, _ = read(parse("window:window=50"), x, [1] * 200, begins=(begin,))
     positions = torch.arange(begin, begin + 200)[None]
     expected = reference_attention(
-        *(tensor.double() for tensor in x), parse("window:window=50"), FACTS, positions_bj=positions
+        *(tensor.double() for tensor in x), parse("window:window=50"), FACTS, Tokens(positions)
     )
     assert float((got - expected).abs().max() / expected.abs().max()) < 1e-5
 
@@ -176,7 +176,7 @@ def test_tokens_are_removed(extension, begins):
         text = [torch.cat([old, new[:, :, :kept]], 2) for old, new in zip(text, parts, strict=True)]
     assert cache.count == got.shape[2] == 40
     numbers = torch.stack([torch.arange(40) + begin for begin in begins]).clamp(min=PAD).expand(2, -1)
-    kwargs = {"positions_bj": numbers, "weights": learned(extension, FACTS)}
+    kwargs = {"tokens": Tokens(numbers), "weights": learned(extension, FACTS)}
     torch.testing.assert_close(got, reference_attention(*text, extension, FACTS, **kwargs), rtol=0, atol=1e-11)
 
 

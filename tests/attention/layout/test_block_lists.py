@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk.attention.layout.block_lists import FLEX_BLOCK, block_lists
-from ropewalk.methods.reach.signature import always
+from ropewalk.methods.reach.reach import always
 
 from examples import REACH
 

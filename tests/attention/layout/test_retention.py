@@ -6,7 +6,7 @@ import torch
 from ropewalk import parse
 from ropewalk.attention.layout.retention import Retention, reach_retention, span_retention
 from ropewalk.methods.reach import Span
-from ropewalk.methods.reach.signature import after, always, itself
+from ropewalk.methods.reach.reach import after, always, itself
 
 from examples import EXAMPLES
 
@@ -46,13 +46,15 @@ def test_dropped_keys_are_never_seen_and_the_last_kept_one_is(reach):
     ],
 )
 def test_by_hand(text, expected):
-    assert reach_retention(parse(text).spans) == expected
+    assert reach_retention(parse(text).reach_or_causal) == expected
 
 
 @pytest.mark.parametrize("size", [10**6, 2**35])
 def test_large_windows_and_steps(size):
-    assert span_retention(parse(f"window:window={size}").spans.spans()[0]) == Retention(0, size)
-    assert span_retention(parse(f"bca:block={2 * (size // 4)}").spans.spans()[0]) == Retention(0, 2 * (size // 4))
+    assert span_retention(parse(f"window:window={size}").reach_or_causal.spans()[0]) == Retention(0, size)
+    assert span_retention(parse(f"bca:block={2 * (size // 4)}").reach_or_causal.spans()[0]) == Retention(
+        0, 2 * (size // 4)
+    )
 
 
 def test_a_beginning_and_everything():

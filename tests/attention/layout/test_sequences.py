@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk import parse
+from ropewalk import Tokens, parse
 from ropewalk.attention import attend
 from ropewalk.attention.layout.sequences import sequence_groups
 from ropewalk.extension.inputs import PAD
@@ -13,10 +13,10 @@ from examples import FACTS
 
 
 def groups(numbers, documents, queries):
-    documents_bj = None if documents is None else torch.tensor(documents)
+    tokens = Tokens(documents_bj=None if documents is None else torch.tensor(documents))
     return [
         (text.batch, text.slots, text.numbers.tolist(), text.queries)
-        for text in sequence_groups(torch.tensor(numbers), documents_bj, queries=queries)
+        for text in sequence_groups(torch.tensor(numbers), tokens, queries)
     ]
 
 
@@ -42,9 +42,9 @@ def test_rows_that_are_alike_are_dispatch():
 def test_a_row_of_padding_alone_gets_nothing(text, empty):
     numbers = torch.arange(20).repeat(2, 1)
     numbers[empty] = PAD
-    assert_equal(parse(text), tensors(20, batch=2), positions_bj=numbers)
+    assert_equal(parse(text), tensors(20, batch=2), tokens=Tokens(numbers))
     vectors = tensors(20, batch=2)
     vectors[2][empty] = torch.nan  # not even what is no number
-    answer = attend(*vectors, parse(text), FACTS, positions_bj=numbers)
+    answer = attend(*vectors, parse(text), FACTS, Tokens(numbers))
     assert not answer[empty].any()
     assert answer.isfinite().all()

@@ -44,7 +44,7 @@ class Server:
     def __init__(self, extension, facts=FACTS, *, size=4, pages=1000, seed=0, dtype=torch.float64, weights=None):
         self.generator = torch.Generator().manual_seed(seed)
         self.extension, self.facts, self.size, self.weights = extension, facts, size, weights
-        self.layer = PagedLayer(layer_terms(extension, facts, None, weights))
+        self.layer = PagedLayer(layer_terms(extension, facts, weights))
         # What is not stored yet may be any number.
         self.pages = torch.full((pages, facts.groups, self.layer.lanes, size, facts.head_dim), 1e30, dtype=dtype)
         self.stages = PageStages(pages) if self.layer.has_stages else None
@@ -171,7 +171,7 @@ def test_freed_pages_are_not_read():
 
 
 def test_memory_is_stated_by_the_lanes():
-    lanes = {text: PagedLayer(layer_terms(line(text), FACTS, None, None)).lanes for text in LINES}
+    lanes = {text: PagedLayer(layer_terms(line(text), FACTS)).lanes for text in LINES}
     one_placement = ("rope", "log_n", "streaming:window=12", "dual_chunk:chunk=16,local=4", "string:shift=10,local=4")
     assert {lanes[text] for text in (*one_placement, "nope")} == {2}
     assert {lanes[text] for text in ("rerope:window=8", "self_extend:window=8,group=4", "dynamic_yarn")} == {3}
@@ -187,6 +187,6 @@ def test_stages_are_needed_where_the_table_changes():
 
 def test_refusals():
     with pytest.raises(DoesNotFit, match="keys of xpos decay with the position, and cannot be kept"):
-        PagedLayer(layer_terms(parse("xpos"), FACTS, None, None))
+        PagedLayer(layer_terms(parse("xpos"), FACTS))
     with pytest.raises(InvalidValue, match="positions must be sequential with pages"):
-        PagedLayer(layer_terms(parse("randomized:limit=64"), FACTS, None, None))
+        PagedLayer(layer_terms(parse("randomized:limit=64"), FACTS))

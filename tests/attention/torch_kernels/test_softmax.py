@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ropewalk import Facts, InvalidValue, parse, reference_attention
+from ropewalk import Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import LayerCache, Session, attend, explain
 from ropewalk.extension.inputs import PAD
 
@@ -46,10 +46,10 @@ def test_padding_and_packing(text, facts):
     positions, documents = torch.full((2, 60), PAD), torch.tensor([[0] * 30 + [1] * 30, [5] * 60])
     positions[0], positions[1, 25:] = torch.arange(60), torch.arange(35)
     x = tensors(60, batch=2)
-    assert_equal(parse(text), x, facts, documents_bj=documents)
+    assert_equal(parse(text), x, facts, tokens=Tokens(documents_bj=documents))
     for tensor in x:
         tensor.movedim(2, 1)[positions == PAD] = 0.0
-    assert_equal(parse(text), x, facts, positions_bj=positions)
+    assert_equal(parse(text), x, facts, tokens=Tokens(positions))
 
 
 @pytest.mark.sampled
@@ -126,7 +126,7 @@ def test_rows_that_see_nothing_give_zeros(facts):
     positions[0, 4:] = torch.arange(5)
     x = tensors(9)
     for text in ABROAD:
-        out = attend(*x, parse(text), facts, positions_bj=positions, weights=learned(parse(text), facts))
+        out = attend(*x, parse(text), facts, Tokens(positions), weights=learned(parse(text), facts))
         assert not out[:, :, :4].any()
         assert out[:, :, 4:].isfinite().all()
 
@@ -135,13 +135,15 @@ CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "p
 
 
 @pytest.mark.sampled(cases=34)
-@pytest.mark.parametrize("extension", [tensor for tensor in EVERY if tensor.numbering.name == "sequential"], ids=str)
+@pytest.mark.parametrize(
+    "extension", [tensor for tensor in EVERY if tensor.positions_or_sequential.name == "sequential"], ids=str
+)
 @each_model
 def test_a_cache_reads_the_same_in_any_chunks(extension, facts):
     begins = (0, -25)
     x, weights = tensors(60, batch=2), learned(extension, facts)
     positions = torch.stack([torch.arange(60) + begin for begin in begins]).clamp(min=PAD)
-    expected = reference_attention(*x, extension, facts, positions_bj=positions, weights=weights)
+    expected = reference_attention(*x, extension, facts, Tokens(positions), weights=weights)
     for cuts in CUTS.values():
         cache = LayerCache(Session(extension, facts, begins=begins, weights=weights))
         parts, first = [], 0

@@ -4,20 +4,16 @@ import json
 
 import pytest
 from cli.eval_task import write_task
+from measured_folder import small_folder
 
 from ropewalk.cli.main import run
-from ropewalk.train.small_models import ModelShape, new_small_model
 
-from train.texts import text, tokenizer
+from train.texts import text
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("eval")
-    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=128)).save_pretrained(
-        path / "model"
-    )
-    tokenizer().save_pretrained(path / "model")
+    path = small_folder(tmp_path_factory.mktemp("eval"), trained_len=128)
     write_task(path, [text(n, words=30) for n in range(3)])
     return path
 

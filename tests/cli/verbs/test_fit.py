@@ -6,28 +6,20 @@ from io import StringIO
 
 import pytest
 import torch
+from measured_folder import small_folder
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.measure.metrics.perplexity import key_tokens
 from ropewalk.search import fitting, search_loop
-from ropewalk.train.small_models import ModelShape, new_small_model
-
-from train.texts import folder_of, tokenizer
 
 TRIALS = 15  # two more than what is set by hand
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("fit")
-    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)).save_pretrained(
-        path / "model"
-    )
-    tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=160, words=200)
-    return path
+    return small_folder(tmp_path_factory.mktemp("fit"), texts=160)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -112,19 +104,14 @@ def test_a_model_is_not_written_over(place, answered, capsys, monkeypatch):
     ("given", "words"),
     [
         (["--to", "32"], "--to must be above the trained length (32)"),
-        (["--to", "long"], "--to must be"),
         (["--budget", "soon"], "--budget must be a time above 0 such as 90s, 20m or 2h"),
-        (["--deployable", "mlx"], "there is no engine for --deployable 'mlx'. Known: any, static"),
-        (["--objective", "near"], "there is no objective for --objective 'near'. Known: all, far"),
+        (["--deployable", "mlx"], "there is no engine for deployable 'mlx'. Known: any, static"),
+        (["--objective", "near"], "there is no objective 'near'. Known: all, far"),
         (["--objective", "far"], "--corpus must be texts with tokens that need far context"),
         (["--lengths", "64,short"], "lengths must be a whole number such as 512, 32k or 1m, got 'short'"),
-        (["--lengths", "64,128"], "--lengths must be from the trained length (32) to below the target (128), got 128"),
         (["--corpus", "nowhere"], "--corpus must be one of"),
         (["--samples", "0"], "Invalid value for '--samples': Input should be greater than or equal to 2, got '0'"),
-        (["--judges", "1"], "Invalid value for '--judges'"),
         (["--samples", "400"], "--corpus must be one with 400 held-out documents"),
-        (["--max-damage", "-1"], "--max-damage must be at least 0"),
-        (["--min-retrieval", "3"], "--min-retrieval must be above 0 and at most 1"),
         (["--storage", "nonsense"], "--storage must be a study that Optuna opens"),
     ],
 )

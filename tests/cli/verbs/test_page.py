@@ -99,7 +99,6 @@ def test_lines_and_a_length_of_its_own(chromium, tmp_path):
     [
         (["no/such/model"], "model must be an existing folder, a GGUF file"),
         (["default", "yarm"], "did you mean 'yarn'"),
-        (["default", "yarn:faktor=3"], "did you mean 'factor'"),
         (["default", "yarn", "--to", "0"], "--to must be at least 1"),
     ],
 )

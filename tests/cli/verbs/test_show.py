@@ -119,7 +119,6 @@ def test_every_preset_is_shown(name, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["yarn:factor=0.5"], "ropewalk: factor must be at least 1, got 0.5"),
         (["yarn:faktor=2"], "ropewalk: yarn has no parameter 'faktor'; did you mean 'factor'? It has: factor"),
         (
             ["rerope:window=4096", "--trained-len", "2k"],

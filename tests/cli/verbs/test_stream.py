@@ -3,24 +3,14 @@
 import json
 
 import pytest
-import torch
+from measured_folder import small_folder
 
 from ropewalk.cli.main import run
-from ropewalk.cli.verbs import stream as verb
-from ropewalk.train.small_models import ModelShape, new_small_model
-
-from train.texts import folder_of, tokenizer
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    path = tmp_path_factory.mktemp("stream")
-    new_small_model(ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=64)).save_pretrained(
-        path / "model"
-    )
-    tokenizer().save_pretrained(path / "model")
-    folder_of(path / "texts", count=60)
-    return path
+    return small_folder(tmp_path_factory.mktemp("stream"), texts=60, words=120, trained_len=64)
 
 
 def stream(place, *given):
@@ -72,15 +62,6 @@ def test_errors_are_one_line(place, capsys, given, words):
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
-
-
-def test_want_of_memory_is_one_line(place, capsys, monkeypatch):
-    def greedy(*_):
-        torch.empty(2**60, dtype=torch.uint8)
-
-    monkeypatch.setattr(verb, "_stream", greedy)
-    assert stream(place, "streaming") == 2
-    assert "out of memory for the model and its cache" in capsys.readouterr().err
 
 
 def test_a_short_text_is_read_in_pieces_too(place, tmp_path):

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as some
 
 import ropewalk as rw
 from ropewalk.engines.check import by_plugin, check as check_module
-from ropewalk.engines.check.engines import ENGINES
-from ropewalk.engines.plan_in_config import KEY
+from ropewalk.engines.layer_plan import KEY
+from ropewalk.engines.targets import ENGINES
 from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS
 from ropewalk.hf.attach.extend import extended
 

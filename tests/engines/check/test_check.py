@@ -14,7 +14,7 @@ from transformers import AutoConfig, Qwen2Config, Qwen3Config
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName, Unreadable
-from ropewalk.engines.check.engines import ENGINES
+from ropewalk.engines.targets import ENGINES
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import DEFAULT
 

@@ -8,11 +8,9 @@ from hypothesis import given, settings, strategies as some
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
-from ropewalk.engines.check.engines import ENGINES
-from ropewalk.engines.export.config_for_engine import state_extension
-from ropewalk.engines.export.engines import ENGINES as WRITERS
-from ropewalk.hf.attach.extend import extended
-from ropewalk.hf.attach.modes import attach_layers
+from ropewalk.engines.rules.statement import state_extension
+from ropewalk.engines.targets import ENGINES
+from ropewalk.hf.attach.extend import attach_layers, extended
 from ropewalk.hf.probe.facts import facts_of
 from ropewalk.hf.probe.probe import probe
 
@@ -148,12 +146,9 @@ def test_other_architectures(name, target):
     facts = [facts_of(model, layer, len(layers)) for layer in layers]
     for text in ("yarn:factor=4", "pi:factor=4", "ntk:factor=4", "frequencies.by_parts:factor=4,ramp=turns"):
         extension = rw.parse(text, trained_len=facts[0].trained_len, layers=len(layers))
-        try:
-            said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
-            reading = WRITERS[target].read(said)
-        except DoesNotFit:
-            continue
-        if not reading.divisors:
+        said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
+        reading = said if isinstance(said, DoesNotFit) else ENGINES[target].export.rewrite(said)
+        if not isinstance(reading, DoesNotFit) and not reading.divisors:
             checked = rw.check(said.config, engine=target, target_len=said.length)
             assert checked.verdict in ("same", "unknown"), f"{text}\n{checked}"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ropewalk.engines.check.engines import ENGINES
 from ropewalk.engines.rules.rotation import Asked, RopeConfig
+from ropewalk.engines.targets import ENGINES
 
 RECORDED = {
     engine: json.loads((Path(__file__).parent / f"recorded_{engine}.json").read_text()) for engine in ("vllm", "sglang")

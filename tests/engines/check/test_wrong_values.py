@@ -10,8 +10,8 @@ from transformers import AutoConfig, LlamaConfig
 import ropewalk as rw
 from ropewalk import RopewalkError
 from ropewalk.cli.main import run
-from ropewalk.engines.check.engines import ENGINES
 from ropewalk.engines.check.reading import RULES
+from ropewalk.engines.targets import ENGINES
 
 from architecture.tree import assert_none
 from engines.check.folders import llama

@@ -2,7 +2,7 @@
 
 import json
 
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.hf import extended
 
 TARGET = 128

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 import ropewalk as rw
 from ropewalk import DoesNotFit
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 from ropewalk.errors import NotInstalled
 from ropewalk.hf import extended
@@ -111,7 +111,7 @@ def test_divisors_are_a_tensor(tmp_path):
     assert said.kind == "lowered"
     fields, tensors = read(tmp_path / "out")
     facts = rw.Facts(trained_len=32, head_dim=16)
-    table = rw.parse("frequencies.ntk_mixed:factor=4").theta.table(facts, 1).inv_freq
+    table = rw.parse("frequencies.ntk_mixed:factor=4").frequencies_or_rope.table(facts, 1).inv_freq
     written = torch.from_numpy(tensors["rope_freqs.weight"].data.copy())
     assert fields["llama.rope.freq_base"] == 1.0
     torch.testing.assert_close(1 / written, table.float(), rtol=1e-6, atol=0)

@@ -9,9 +9,9 @@ from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, Unreadable
-from ropewalk.engines.export import plugin
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.engines.layer_plan import ModelPlan
+from ropewalk.engines.vllm import plans
 from ropewalk.hf import extended
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.methods.reach import ReRoPE, Window
@@ -99,7 +99,7 @@ def test_a_wrapped_schedule_with_log_n_is_a_table_of_the_plugin(tmp_path):
     assert plan.is_tables
     assert [layer.extension for layer in plan.layers] == [layer.extension for layer in handle.layers]
     table = plan.rotary(64).inv_freq
-    assert torch.equal(table, handle.extension.theta.table(handle.facts, 1).inv_freq)
+    assert torch.equal(table, handle.extension.frequencies_or_rope.table(handle.facts, 1).inv_freq)
     assert table[-1] == 0
 
 
@@ -137,7 +137,7 @@ def test_windowed_layers_that_share_a_rotary_module_have_a_plan_too(tmp_path):
 
 def test_layers_that_do_not_rotate_have_a_plan_where_something_changes_them(tmp_path, monkeypatch):
     """vLLM 0.32 has no code of its own for the one such architecture here; the plan is tested all the same."""
-    monkeypatch.setattr(plugin, "why_not_reached", lambda model_type: "")
+    monkeypatch.setattr(plans, "why_not_reached", lambda model_type: "")
     model = tiny("smollm3", num_hidden_layers=2, no_rope_layers=[1, 0])
     _, config, _ = exported(model, tmp_path / "schedule", "yarn:factor=4,high_turns=16,over=head", plugin=True)
     assert plan_of(config["rope_parameters"]).why_not_tables == "yarn_temperature scales layers that do not rotate"

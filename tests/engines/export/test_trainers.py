@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.cli.verbs.export import TRAINERS as ON_THE_LINE
-from ropewalk.engines.export.engines import TRAINERS
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
+from ropewalk.engines.targets import TRAINERS
 from ropewalk.engines.trainers.yaml_lines import yaml_lines
 from ropewalk.extension.parsing import parse
 from ropewalk.hf import extended
@@ -137,7 +137,7 @@ def test_torchtitan_computes_the_table_from_its_settings(name, module, text):
     model = tiny(name, num_hidden_layers=1, max_position_embeddings=512)
     with extended(model, text) as handle:
         result = export(model, target="torchtitan", target_len=2048)
-        expected = parse(text).theta.table(handle.facts, 1).inv_freq
+        expected = parse(text).frequencies_or_rope.table(handle.facts, 1).inv_freq
     called, rope = as_torchtitan_does(result.command)
     assert called == f"{module}.Config"
     assert (rope.dim, rope.max_seq_len) == (16, 2048)
@@ -149,7 +149,7 @@ def test_torchtitan_has_llama3_for_llama_alone():
     llama, qwen = (tiny(name, num_hidden_layers=1, max_position_embeddings=512) for name in ("llama", "qwen3"))
     with extended(llama, "llama3:factor=4") as handle:
         rope = as_torchtitan_does(export(llama, target="torchtitan").command)[1]
-        expected = handle.extension.theta.table(handle.facts, 1).inv_freq
+        expected = handle.extension.frequencies_or_rope.table(handle.facts, 1).inv_freq
     torch.testing.assert_close(rope.table, expected, rtol=1e-6, atol=0)
     with extended(qwen, "llama3:factor=4"), pytest.raises(DoesNotFit, match="default, yarn, which torchtitan's qwen3"):
         export(qwen, target="torchtitan")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.hf.attach.modes import capture_biases, capture_layers
+from ropewalk.hf.attach.attention import capture_biases, capture_layers
 
 from hf.models import tiny
 

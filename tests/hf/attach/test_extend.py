@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -406,16 +405,6 @@ def test_another_attention_implementation_in_between_is_refused():
         model.set_attn_implementation("sdpa")
         with pytest.raises(Conflict, match="attention implementation"):
             logits(model, IDS)
-
-
-def test_several_threads(llama):
-    prompts = [IDS[:1, :size] for size in (5, 17, 30, 40)]
-    given = {"max_new_tokens": 10, "do_sample": False, "eos_token_id": None}
-    with extended(llama, "streaming:window=10,n_sink=2"), torch.no_grad():
-        expected = [llama.generate(prompt, **given).tolist() for prompt in prompts]
-        with ThreadPoolExecutor(4) as pool:
-            got = list(pool.map(lambda prompt: llama.generate(prompt, **given).tolist(), prompts * 3))
-    assert got == expected * 3
 
 
 def test_a_block_within_an_extended_model_leaves_it_extended(llama):

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, Dynamic
 
 from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.hf import extend, extended, load
-from ropewalk.hf.attach.handle import REJECTABLE_TOKENS
+from ropewalk.hf.attach.saving import REJECTABLE_TOKENS
 
 from hf.models import tiny
 from hf.traces import logits, trace

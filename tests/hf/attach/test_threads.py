@@ -149,7 +149,7 @@ def test_removal_waits_for_a_forward_and_lets_none_begin(model):
 
 
 def test_a_forward_that_does_not_end_leaves_the_extension_on(model, monkeypatch):
-    monkeypatch.setattr("ropewalk.hf.probe.capture.FORWARD_TIMEOUT", 0.05)
+    monkeypatch.setattr("ropewalk.hf.probe.host.FORWARD_TIMEOUT", 0.05)
     expected = alone(model, "kerple")
     handle = rw.extend(model, "kerple")
     with paused(model), pytest.raises(rw.Conflict, match="another thread computes with this model"):

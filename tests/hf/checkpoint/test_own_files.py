@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ropewalk as rw
 from ropewalk import Unreadable
 from ropewalk.cli.main import run
-from ropewalk.engines.export.export import TARGETS
+from ropewalk.engines.targets import TARGETS
 from ropewalk.hf.checkpoint.own_files import _open, _own, copy_own
 from ropewalk.hf.checkpoint.sidecar import copy_papers
 from ropewalk.train.recipes.building_blocks import checkpoint, keep

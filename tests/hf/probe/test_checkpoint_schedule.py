@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ropewalk import Conflict, DoesNotFit, Extension, Facts, InvalidValue, UnknownName, parse
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.facts import correct, lengths_of
 from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, Interpolation
@@ -273,11 +273,11 @@ def test_a_corrected_trained_length_counts_everywhere(tmp_path):
     assert inspect(again).facts.trained_len == 48
     assert inspect(model, trained_len=40).target_len == 320
     with extended(model, "yarn", target_len=96, trained_len=48) as handle:
-        assert handle.extension.theta.factor == 2
+        assert handle.extension.frequencies_or_rope.factor == 2
     correct(model, 64)
     assert inspect(model).facts.trained_len == 64
     with extended(model, "yarn", target_len=128) as handle:
-        assert handle.extension.theta.factor == 2
+        assert handle.extension.frequencies_or_rope.factor == 2
     with pytest.raises(InvalidValue, match="trained_len"):
         extend(model, "yarn:factor=2", trained_len=0)
 
@@ -325,9 +325,9 @@ def test_a_target_is_beyond_what_the_line_builds_on(line):
 def test_the_word_instead():
     line = parse("yarn:factor=4+instead")
     assert line == parse("instead+yarn:factor=4") == Extension.from_json(line.to_json())
-    assert line.instead
-    assert not parse("yarn:factor=4").instead
-    assert parse("instead") == Extension(instead=True)
+    assert line.replaces_scaling
+    assert not parse("yarn:factor=4").replaces_scaling
+    assert parse("instead") == Extension(replaces_scaling=True)
     assert "instead" in line.describe()
     known = {"trained_len": 128, "original_len": 32, "target_len": 256}
     assert parse("pi", **known).frequencies == Interpolation(factor=2)
@@ -337,17 +337,17 @@ def test_the_word_instead():
     with pytest.raises(InvalidValue, match="instead must be true or false"):
         Extension.from_json({"instead": "yes"})
     with pytest.raises(InvalidValue, match="instead"):
-        Extension(layers={0: Extension(instead=True)})
+        Extension(layers={0: Extension(replaces_scaling=True)})
 
 
 def test_the_equation_stands_on_the_same_ground():
     facts = Facts(trained_len=128, head_dim=8, base=100.0, inv_freq=(0.5, 0.25, 0.1, 0.0), original_len=32)
-    assert facts.undone == Facts(trained_len=32, head_dim=8, base=100.0, inv_freq=(*facts.undone.inv_freq[:3], 0.0))
-    line = Extension(frequencies=Dynamic(inner=NTK(factor=1)), instead=True)
+    assert facts.unscaled == Facts(trained_len=32, head_dim=8, base=100.0, inv_freq=(*facts.unscaled.inv_freq[:3], 0.0))
+    line = Extension(frequencies=Dynamic(inner=NTK(factor=1)), replaces_scaling=True)
     q, k, v = torch.randn(3, 1, 1, 70, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     from ropewalk import attend, reference_attention
 
-    expected = reference_attention(q, k, v, Extension(frequencies=line.frequencies), facts.undone)
+    expected = reference_attention(q, k, v, Extension(frequencies=line.frequencies), facts.unscaled)
     for found in (reference_attention(q, k, v, line, facts), attend(q, k, v, line, facts)):
         torch.testing.assert_close(found, expected)
     assert not torch.allclose(reference_attention(q, k, v, Extension(frequencies=line.frequencies), facts), expected)
@@ -375,7 +375,7 @@ def test_layers_with_windows_lose_the_own_schedule_too_where_they_have_it(line, 
 def test_replaced_a_length_between_the_original_and_the_trained_one_can_be_asked_for():
     model = small("Qwen2.5-7B-Instruct with YaRN")
     with extended(model, "yarn+instead", target_len=512) as handle:
-        assert handle.extension.theta.factor == 2
+        assert handle.extension.frequencies_or_rope.factor == 2
     with pytest.raises(DoesNotFit, match="above the trained length \\(256\\)"):
         extend(model, "yarn+instead", target_len=256)
     with pytest.raises(DoesNotFit, match="above the trained length \\(1024\\)"):

@@ -19,7 +19,7 @@ from transformers.masking_utils import (
 )
 
 from ropewalk import DoesNotFit
-from ropewalk.hf.probe.masks import MaskReach, last_seen, recognize
+from ropewalk.hf.probe.capture import MaskReach, last_seen, recognize
 
 LENGTH = 17
 IDS = torch.tensor([[-1] * 5 + [0] * 4 + [-1] * 3 + [1] * 5])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk.attention.scoped import scoped
-from ropewalk.hf.probe.cache_contents import CachedLayer
+from ropewalk.hf.probe.probed_layer import CachedLayer
 from ropewalk.hf.runtime.forward_pass import CURRENT, make_pass
 from ropewalk.hf.runtime.own_masks import call_with_mask, model_mask
 from ropewalk.methods.reach import Causal, Window

@@ -9,8 +9,7 @@ import torch
 
 from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse
 from ropewalk.extension import presets
-from ropewalk.extension.presets import training
-from ropewalk.extension.presets.needs import TRAINED, TUNED
+from ropewalk.extension.presets import TRAINED, TUNED, training
 from ropewalk.hf import convert, extended, inspect
 from ropewalk.hf.use.inspect import _size, sizes
 from ropewalk.hf.use.long_text import stream

@@ -127,7 +127,7 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch):
 def test_what_does_not_come_back_the_same_is_not_saved(tmp_path, monkeypatch):
     model = tiny("llama", num_hidden_layers=1)
     with extended(model, "yarn:factor=4"):
-        monkeypatch.setattr("ropewalk.hf.attach.extend.standard_config", lambda config, *_: config)
+        monkeypatch.setattr("ropewalk.hf.attach.saving.standard_config", lambda config, *_: config)
         with pytest.raises(DoesNotFit, match="the same when loaded"):
             save(model, tmp_path / "saved")
     assert list(tmp_path.iterdir()) == []

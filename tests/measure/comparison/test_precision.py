@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from ropewalk.hf import inspect
-from ropewalk.measure.comparison import precision
-from ropewalk.measure.comparison.plan import Cost
-from ropewalk.measure.comparison.precision import DECISIVE, FASTER, calibrated_in_fastest
+from ropewalk.measure.comparison import plan as precision
+from ropewalk.measure.comparison.plan import DECISIVE, FASTER, Cost, calibrated_in_fastest
 
 from hf.models import tiny
 

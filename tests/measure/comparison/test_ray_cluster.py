@@ -527,7 +527,7 @@ ALONE = """
 from dataclasses import dataclass
 from typing import ClassVar
 from ropewalk.measure.metrics.intervals import LOSS, means
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Alone(Task):

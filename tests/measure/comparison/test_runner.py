@@ -19,7 +19,7 @@ from ropewalk.measure.comparison.runner import Cell, cells, run
 from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.metrics.intervals import mean
 from ropewalk.measure.metrics.losses import HeldOutTexts
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 
 from measure.subjects import model, subject
 

@@ -238,7 +238,7 @@ def test_the_decay_of_some_distances_is_a_part_of_the_whole(line):
 
 
 def test_distances_shown():
-    rows = effective_distances(rw.parse("rerope:window=3").spans, torch.tensor([1, 5]), torch.arange(6))
+    rows = effective_distances(rw.parse("rerope:window=3").reach_or_causal, torch.tensor([1, 5]), torch.arange(6))
     assert rows[1].tolist() == [3, 3, 3, 2, 1, 0]
     assert rows[0, :2].tolist() == [1, 0]
     assert rows[0, 2:].isnan().all()

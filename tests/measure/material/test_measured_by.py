@@ -17,7 +17,7 @@ from architecture.tree import FILES, imports, module_of
 from measure.subjects import subject
 
 PARTS = sorted(path.name for path in PACKAGE.iterdir() if any(path.glob("*.py")))
-EXPORTS = ("ropewalk.engines.check", "ropewalk.engines.export", "ropewalk.engines.rules")
+EXPORTS = ("ropewalk.engines.check", "ropewalk.engines.export", "ropewalk.engines.rules", "ropewalk.engines.vllm.plans")
 # What shows or asks for numbers, and does not compute them.
 SHOWING = (
     *(

@@ -13,7 +13,7 @@ from ropewalk.measure.comparison.verdict import DEPLOYMENTS
 from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.measure.report.drawing.build import PALE
 from ropewalk.measure.report.figures import keys_of
-from ropewalk.measure.report.leaderboard import as_json, interval, markdown, stopped, table, write_leaderboard
+from ropewalk.measure.report.leaderboard import as_json, interval, markdown, write_leaderboard
 from ropewalk.measure.report.leaderboard_picture import columns, picture
 
 from measure.report.made_up import comparison
@@ -42,36 +42,6 @@ def test_a_leaderboard_on_which_nobody_has_a_loss_is_still_written(tmp_path):
     assert "NaN loss at 256 tokens" in write_leaderboard(board, tmp_path).read_text()
     assert "| `bare`, `yarn` | NaN loss at 256 tokens |" in (tmp_path / "leaderboard.md").read_text()
     assert "leaderboard.svg" not in (tmp_path / "leaderboard.md").read_text()
-
-
-def test_cells_by_hand(values):
-    head, rows = table(values)
-    cells = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-    assert [row[0] for row in rows] == ["rerope+log_n", "streaming", "self_extend", "yarn", "base model"]
-    assert cells["rerope+log_n"]["loss at 4,096"] == "2.112"
-    assert cells["rerope+log_n"]["minus the best"] == "best"
-    assert cells["streaming"]["minus the best"] == "+0.102 [+0.081, +0.125]"
-    assert cells["streaming"]["short texts"] == "0.000 [0.000, 0.000]"
-    assert cells["yarn"]["found"] == "75% [55, 88]"
-    assert cells["streaming"]["pairs"] == "0.12"
-    assert (cells["yarn"]["time"], cells["base model"]["time"]) == ("1.0x", "-")
-    assert (cells["yarn"]["cache"], cells["streaming"]["cache"]) == ("48 MiB", "6 MiB")
-    assert (cells["yarn"]["runs in"], cells["streaming"]["runs in"]) == ("vLLM as it is", "vLLM with the plugin")
-    assert [cells[name]["front"] for name in ("streaming", "yarn", "self_extend")] == [
-        "yes",
-        "in its class; behind rerope+log_n",
-        "behind rerope+log_n",
-    ]
-
-
-def test_why_lines_are_not_in_it(values):
-    found = stopped(values)
-    assert [line for line, _ in found] == ["by_parts", "abf", "pi", "alibi, xpos", "rope"]
-    assert found[2][1] == (
-        "dropped in round 1: on 4 texts its loss (4.621) is +2.270 [+2.100, +2.440] against yarn, which is no worse in"
-        " all else; the whole interval is above 0.05"
-    )
-    assert "against base model" in found[1][1]
 
 
 def test_a_line_that_is_made_for_tuning_says_so(values):

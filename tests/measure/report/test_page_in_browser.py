@@ -52,7 +52,6 @@ BLANK = """() => [...document.querySelectorAll('.canvas')].filter(box => {
     for (let i = 3; i < data.length; i += 4) inked += data[i] > 40;
     return box.clientWidth < 100 || width < box.clientWidth - 1 || inked < 100;
 }).map(box => box.closest('figure').id)"""
-NARROWER = "width => [...document.querySelectorAll('canvas')].every(canvas => canvas.clientWidth < width)"
 # Whether a colour of the style sheet is on a canvas.
 HAS = """([selector, name]) => {
     const canvas = document.querySelector(`${selector} canvas`);
@@ -104,6 +103,7 @@ def opened(chromium, address, width=1280, **options):
 ALL = (*NAMES, "broken", "one", "fit", "stream", "diagnose")
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("name", ALL)
 def test_a_page_fits_is_silent_and_asks_for_nothing(chromium, pages, name):
     """At every width, in both modes: no words touch or leave the window, and every chart is drawn in their colours."""
@@ -320,6 +320,7 @@ def test_without_scripts_the_numbers_can_be_read(chromium, pages):
         assert table.locator("tr").count() == 1 + 3 * 16
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ["nine", "diagnose", "fit", "stream"])
 def test_on_paper_it_is_light_unfolded_and_no_wider_than_the_paper(chromium, pages, name):
     with opened(chromium, pages[name], 690, color_scheme="dark") as page:

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import Coreference, GraphWalks, JsonRecall
@@ -94,16 +93,6 @@ def test_a_prompt_with_its_answer_has_the_length_to_the_token(who, task, length)
     spare = 4 if task.name == "graph_walks" else 0
     for sample in range(3):
         assert task.prompt(who, length, sample).length + spare == length
-
-
-@each_task
-def test_prompts_depend_on_seed_length_and_sample_and_on_no_extension(who, task):
-    plain = task.prompt(who, LENGTH, 1)
-    with rw.extended(who.model, "window:window=8"):
-        assert task.prompt(who, LENGTH, 1) == plain
-    other = Subject(model=who.model, tokenizer=who.tokenizer, corpus=who.corpus, longest=120, seed=1)
-    texts = {plain.text, task.prompt(who, LENGTH, 2).text, task.prompt(who, LENGTH + 100, 1).text}
-    assert len(texts | {task.prompt(other, LENGTH, 1).text}) == 4
 
 
 @each_task
@@ -259,11 +248,6 @@ def test_the_pair_of_a_sample_stands_at_its_depth(who):
         assert key not in dict(shown)
     assert task.measure(who, 3000, 0)["chance"] == pytest.approx(1 / task.posed(who, 3000, 0).pairs)
     assert JsonRecall(samples=4).identity(1) != JsonRecall(samples=9).identity(1)  # at another depth
-
-
-def test_uuids_are_longer(who):
-    sizes = [len(JsonRecall(ids=kind).prompt(who, LENGTH, 0).answer.strip()) for kind in ("short", "uuid")]
-    assert sizes == [8, 36]
 
 
 def test_titles_name_the_operation():

@@ -6,10 +6,8 @@ from collections import Counter
 import pytest
 import torch
 
-import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.use.long_text import TokenScores
-from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import LabelMap, Shots
 
 from measure import oracles
@@ -68,16 +66,6 @@ def test_the_input_that_is_asked_for_is_never_shown(monkeypatch, who):
         text = LabelMap(labels=3).prompt(who, 600, sample).text
         asked = re.search(r"(\w+ \w+)\nlabel:$", text)[1]
         assert text.count(asked) == 1
-
-
-@pytest.mark.parametrize("task", [LabelMap(labels=4), Shots()], ids=str)
-def test_prompts_depend_on_seed_length_and_sample_and_on_no_extension(who, task):
-    plain = task.prompt(who, 500, 1)
-    with rw.extended(who.model, "window:window=8"):
-        assert task.prompt(who, 500, 1) == plain
-    other = Subject(model=who.model, tokenizer=who.tokenizer, corpus=who.corpus, longest=120, seed=1)
-    prompts = {plain.ids, task.prompt(who, 500, 2).ids, task.prompt(other, 500, 1).ids, task.prompt(who, 501, 1).ids}
-    assert len(prompts) == 4
 
 
 def labels_in(who, text):

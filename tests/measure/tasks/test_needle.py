@@ -5,7 +5,6 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.use.long_text import TokenScores
 from ropewalk.measure.material.subject import Subject
@@ -56,14 +55,6 @@ def test_a_stream_is_condensed_by_its_questions():
     assert found["loss"].low == 0  # a loss is never below
 
 
-def test_samples_differ_and_extensions_do_not(who):
-    task = Needle(samples=2)
-    prompts = [task.prompt(who, 300, sample) for sample in range(2)]
-    assert prompts[0].answer != prompts[1].answer
-    with rw.extended(who.model, "rerope:window=8"):
-        assert [task.prompt(who, 300, sample) for sample in range(2)] == prompts
-
-
 def test_more_samples_are_more_cells_and_not_other_ones():
     assert Needle(samples=4).identity(1) == Needle(samples=9).identity(1)
     assert Passkey(samples=4).identity(1) != Passkey(samples=9).identity(1)  # at another depth
@@ -93,14 +84,6 @@ def test_a_stream_asks_for_a_fact_some_lines_back(who):
         name = before[before.rindex("register ") :].split()[1]
         assert facts[-4] == f"The content of register {name} is{answer}."
         assert before.endswith("is")
-
-
-def test_a_longer_stream_begins_as_a_shorter_one_of_no_extension_of_its_own(who):
-    task = StreamEval(every=2, back=2)
-    first = task.prompt(who, 300, 1)
-    with rw.extended(who.model, "window:window=8"):
-        assert task.prompt(who, 300, 1) == first
-    assert task.prompt(who, 300, 2).ids != first.ids
 
 
 def test_a_question_counts_where_all_its_tokens_are_chosen(who, monkeypatch):

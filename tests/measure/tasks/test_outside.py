@@ -27,7 +27,7 @@ HEAD = '''
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 from ropewalk.measure.metrics.intervals import LOSS, means
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 '''
 TASK = """
 @dataclass(frozen=True, kw_only=True)

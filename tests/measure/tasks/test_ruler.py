@@ -10,7 +10,6 @@ from typing import get_args
 
 import pytest
 
-import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.measure.tasks import Ruler
 from ropewalk.measure.tasks.answers import match_all, match_any
@@ -66,15 +65,6 @@ def test_a_prompt_with_what_may_be_written_fills_the_length(who, questions, kind
     assert length - short <= used <= length
     assert posed.puzzle.tokens(posed.prompt) >= len(posed.prompt.answer_ids)
     assert all(posed.prompt.text.count(word) == 1 for word in posed.puzzle.once)
-
-
-@pytest.mark.parametrize("kind", ["niah_multiquery", "vt"])
-def test_the_same_prompt_for_every_extension_and_another_for_every_sample(who, kind):
-    plain = task(kind).prompt(who, 1000, 1)
-    with rw.extended(who.model, "window:window=8"):
-        assert task(kind, samples=9).prompt(who, 1000, 1) == plain
-    assert task(kind).prompt(who, 1000, 2).text != plain.text
-    assert task(kind).prompt(who, 1100, 1).text != plain.text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 import ropewalk as rw
 from ropewalk.hf import extended, score_tokens
 from ropewalk.hf.runtime.caches import held_bytes
-from ropewalk.measure.material.subject import without_extension
+from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.metrics.losses import TokenLosses
 from ropewalk.measure.tasks import (
     ALL,
@@ -173,11 +173,30 @@ def _know(model, monkeypatch):
     monkeypatch.setattr(answers, "score_tokens", told)
 
 
-def test_the_same_prompt_for_every_extension(tmp_path):
-    who, task = subject(tmp_path, longest=200), Passkey(samples=2)
-    plain = task.prompt(who, 150, 1)
+ASKING = [
+    *(each for each in EXAMPLES if hasattr(each[0], "prompt")),
+    *(
+        (Coreference(needles=4), (1000, 1100)),
+        (GraphWalks(depth=0), (1200, 1300)),
+        (JsonRecall(ids="uuid"), (900, 1000)),
+    ),
+    *((Ruler(kind="niah_multiquery"), (1000, 1100)), (Latent(kind="known"), (400, 500))),
+]
+
+
+@pytest.mark.parametrize(("task", "lengths"), ASKING, ids=str)
+def test_prompts_depend_on_seed_length_and_sample_and_on_no_extension(tmp_path, task, lengths):
+    who, (short, long) = subject(tmp_path, longest=120), lengths
+    plain = task.prompt(who, short, 1)
     with rw.extended(who.model, "window:window=8"):
-        assert task.prompt(who, 150, 1) == plain
+        assert task.prompt(who, short, 1) == plain
+    other = Subject(model=who.model, tokenizer=who.tokenizer, corpus=who.corpus, longest=120, seed=1)
+    prompts = [plain, task.prompt(who, short, 2), task.prompt(who, long, 1), task.prompt(other, short, 1)]
+    assert len({tuple(prompt.ids) for prompt in prompts}) == 4
+
+
+def test_filler_may_be_grass(tmp_path):
+    who = subject(tmp_path, longest=200)
     assert "The sky is blue. The sun is yellow." in Passkey(samples=2, filler="grass").prompt(who, 200, 1).text
 
 

@@ -122,4 +122,4 @@ def test_partial_goes_around_it():
     narrow = Facts(trained_len=1000, head_dim=8, base=100.0, rotary_dim=4)
     both = parse("cope:pairs=2+partial:share=0.5")
     both.check_against(FACTS)
-    assert both.theta.table(FACTS, 1).inv_freq.tolist() == values(CoPE(pairs=2), narrow)
+    assert both.frequencies_or_rope.table(FACTS, 1).inv_freq.tolist() == values(CoPE(pairs=2), narrow)

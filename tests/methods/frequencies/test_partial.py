@@ -37,7 +37,7 @@ def test_as_many_pairs_rotate_as_the_page_says(over, rotating, share, pairs):
 @pytest.mark.parametrize("case", golden("p_rope")["cases"], ids=lambda case: f"{case['dim']}-{case['p']}")
 def test_the_authors_frequencies(case):
     facts = Facts(head_dim=case["dim"], base=case["base"], trained_len=4096)
-    got = parse(f"p_rope:share={case['p']}").theta.table(facts, 1).inv_freq
+    got = parse(f"p_rope:share={case['p']}").frequencies_or_rope.table(facts, 1).inv_freq
     expected = torch.tensor(case["inv_freq"], dtype=torch.float64)
     torch.testing.assert_close(got, expected, rtol=2e-6, atol=0)
 

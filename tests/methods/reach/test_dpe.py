@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, parse, reference_attention
+from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import attend
 from ropewalk.equation import reference_logits
 from ropewalk.methods.reach import DPE, SelfExtend, effective_distances, furthest
@@ -100,8 +100,8 @@ def test_tokens_with_several_positions_are_placed_by_those():
     rows = torch.stack([torch.arange(20), torch.arange(20) * 3 // 2])
     pairs = rows[torch.tensor([0, 1, 1, 0])].T[None]
     extension = Extension(reach=DPE(window=5, groups=(4, 2, 3)))
-    out = attend(q.float(), k.float(), v.float(), extension, FACTS, pair_positions_bjp=pairs)
-    oracle = reference_attention(q, k, v, extension, FACTS, pair_positions_bjp=pairs)
+    out = attend(q.float(), k.float(), v.float(), extension, FACTS, Tokens(pair_positions_bjp=pairs))
+    oracle = reference_attention(q, k, v, extension, FACTS, Tokens(pair_positions_bjp=pairs))
     torch.testing.assert_close(out.double(), oracle, rtol=0, atol=2e-6)
     assert not torch.allclose(oracle, reference_attention(q, k, v, extension, FACTS))
 

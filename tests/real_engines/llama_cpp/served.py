@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import ropewalk as rw
-from ropewalk.engines.export.export import freeze
+from ropewalk.engines.export import freeze
 
 from real_engines import models
 from real_engines.process import ask

@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 
 import ropewalk as rw
 from ropewalk.engines.rules.rotation import Asked, RopeConfig
-from ropewalk.engines.vllm.check import RULES
+from ropewalk.engines.vllm.rules import RULES
 
 from real_engines.process import ask
 

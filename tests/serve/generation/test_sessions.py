@@ -256,8 +256,8 @@ def test_sessions_that_rest_make_room(host):
         old = engine.session_state("s5")
         await answer(engine, Request("rerope", (LONG,), greedy(20)))
         known = [name for name in names if engine.session_state(name)]
-        for _ in range(6):
-            await answer(engine, Request("rerope", (text_of(600),), greedy(400)))
+        for _ in range(2):
+            await answer(engine, Request("rerope", (text_of(980),), greedy(20)))
         with pytest.raises(SessionGone):
             await answer(engine, Request("rerope", (TEXTS[1],), greedy(1), session="s0", after=old))
         await answer(engine, Request("rerope", (TEXTS[1],), greedy(1), session="s0"))  # begun again

@@ -123,8 +123,8 @@ def test_rerope_is_for_running_and_not_for_training():
     wanted = extension_for(ModelShape(**SMALL), "hwfa_rerope:window=20")
     trained = without_rerope(wanted)
     assert isinstance(trained.reach, Window)
-    assert not any(isinstance(layer.reach, ReRoPE) for _, layer in trained.overrides)
-    assert any(isinstance(layer.reach, ReRoPE) for _, layer in wanted.overrides)
+    assert not any(isinstance(layer.reach, ReRoPE) for _, layer in trained.layer_items)
+    assert any(isinstance(layer.reach, ReRoPE) for _, layer in wanted.layer_items)
     for reach in (ReRoPE(window=8), LeakyReRoPE(window=8, leak=4)):
         assert without_rerope(Extension(reach=reach)).reach == Causal()
 

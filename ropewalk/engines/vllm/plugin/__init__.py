@@ -1,8 +1,10 @@
 """The plugin for vLLM: what `ropewalk export --target vllm` wrote as a plugin's model runs there.
 
-plugin.py      what vLLM calls when it starts: registers everything below
-reading.py     the plan in a model's config
-rotary.py      tables and scales of rows, in vLLM's rotary modules
-loading.py     what is refused while a model is loaded
-versions.py    the versions of vLLM that this was tested with
+register.py     what vLLM calls when it starts: registers everything below
+rotary.py       tables and scales of rows, in vLLM's rotary modules
+attention.py    our attention in place of vLLM's
+pages.py        its keys and values in vLLM's pages
+loading.py      what is refused while a model is loaded
+
+The plan of a model is read by `engines/layer_plan.py`; `versions.py` beside this folder says which vLLM was tested.
 """

@@ -36,8 +36,7 @@ from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
-from ropewalk.engines.layer_plan import LayerPlan
-from ropewalk.engines.plan_in_config import plan_of_layer, plans_of
+from ropewalk.engines.layer_plan import LayerPlan, plan_of_layer, plans_of
 from ropewalk.engines.vllm.plugin.pages import page_spec
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import MODEL, SINKS
@@ -222,7 +221,7 @@ def paged_layer(plan: LayerPlan, heads: int, groups: int, sink_h: Tensor | None)
     facts = replace(plan.facts, heads=heads, kv_heads=groups)
     sinks = {} if sink_h is None else {MODEL: {SINKS: sink_h}}
     with torch.device("cpu"):  # vLLM builds models under a default device
-        return PagedLayer(layer_terms(plan.extension, facts, None, {**plan.weights, **sinks}))
+        return PagedLayer(layer_terms(plan.extension, facts, {**plan.weights, **sinks}))
 
 
 # Layers of one plan share their attention, and with it what a step computes once.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ropewalk.engines.plan_in_config import plan_in, plans_of
+from ropewalk.engines.layer_plan import plan_in, plans_of
 from ropewalk.engines.vllm.versions import UNSUPPORTED, why_unknown
 from ropewalk.errors import DoesNotFit
 

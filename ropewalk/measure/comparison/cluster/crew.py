@@ -4,7 +4,8 @@ A worker is an actor with a GPU, or with a CPU if the cluster has no GPU. It get
 through Ray's object store, so that nodes need no common files, only the same packages. It measures one cell at a time,
 and stays with one extension as long as that has cells. When a worker dies, another one gets its cell. A cell is marked,
 as on one machine, when its node killed a worker for memory, or when several workers died in it and others like it.
-Ray's own restarts are not used: a restarted actor waits for a free CPU with its cell while others are idle.
+Ray's own means are not used. Its pool of actors ends with the first that dies. A restarted actor waits for a free CPU
+with its cell while others are idle. Tasks instead of actors would load the model anew, or share a GPU by accident.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from ropewalk.measure.tasks.long_context.key_texts import (
     require_reader,
     write_key_texts,
 )
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.record import POSITIVE
 from ropewalk.methods.spec import Json
 

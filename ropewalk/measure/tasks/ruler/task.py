@@ -25,7 +25,7 @@ from ropewalk.measure.tasks.ruler.frequent_words import frequent_words
 from ropewalk.measure.tasks.ruler.puzzle import Maker, Puzzle, PuzzleMaterial
 from ropewalk.measure.tasks.ruler.questions import about_one, about_several, mark_of
 from ropewalk.measure.tasks.ruler.tracking import tracking
-from ropewalk.measure.tasks.signature import Task
+from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.spec import Json
 
 Kind = Literal[

@@ -29,20 +29,16 @@ from real_server import Server
     ("arguments", "message"),
     [
         (["--host", "0.0.0.0"], "--host 0.0.0.0 lets other machines call the server, and there is no --api-key; pass"),
-        (["--host", "::"], "lets other machines"),
-        (["--host", "example.org"], "lets other machines"),
         (["no/such/folder/here"], "model must be an existing folder"),
         (["--to", "many"], "--to must be"),
         (["--dtype", "int8"], "there is no dtype 'int8'. Known: auto, float32, bfloat16, float16"),
         (["--cache-memory", "lots"], "--cache-memory must be a size above 0 such as 4GiB"),
-        (["--cache-memory", "0"], "--cache-memory must be"),
         (["--port", "70000"], "--port"),
         (["--max-running", "0"], "--max-running"),
         (["--max-waiting", "-1"], "--max-waiting"),
         (["--drain", "-1"], "--drain"),
         (["--host", "no.such.host.invalid", "--insecure"], "free to be bound"),
         (["default", "yarnn"], "did you mean 'yarn'"),
-        (["default", "--extensions", "yarn:faktor=4"], "did you mean 'factor'"),
         (["default", "yarn"], "factor"),
         (["--device", "cuda:99"], "--device must be a device that torch has here"),
     ],
@@ -237,7 +233,7 @@ def test_a_signal_ends_it_while_it_loads(number, expected):
     one = Server("--port", str(port))
     while health(port) is None:
         assert one.process.poll() is None
-        time.sleep(0.01)
+        time.sleep(0.1)
     assert health(port) == {"status": "loading"}
     assert one.end(number) == expected
 

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, FalconConfig, FalconForCausalLM
 
 from ropewalk import DoesNotFit, Extension
-from ropewalk.engines.export.export import export
+from ropewalk.engines.export import export
 from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.inline_rotation import position_tables
 from ropewalk.hf.probe.probe import probe

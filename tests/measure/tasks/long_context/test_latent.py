@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 
-import ropewalk as rw
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.measure.material.secrets import LANDMARKS, PEOPLE, TOWNS
 from ropewalk.measure.material.subject import Subject
@@ -134,15 +133,6 @@ def test_a_tie_is_not_right(who, monkeypatch):
         "ropewalk.measure.tasks.long_context.latent.score_answer", lambda subject, prompt: AnswerScore(False, 0.0)
     )
     assert not Latent().measure(who, 400, 0)["right"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_same_prompt_for_every_extension_and_another_for_every_sample(who, kind):
-    task = Latent(kind=kind)
-    prompts = [task.prompt(who, 400, sample) for sample in range(3)]
-    assert len({prompt.text for prompt in prompts}) == 3
-    with rw.extended(who.model, "rerope:window=8"):
-        assert [task.prompt(who, 400, sample) for sample in range(3)] == prompts
 
 
 def test_names_are_enough_and_different():

@@ -25,8 +25,8 @@ from ropewalk.engines.rules.rotation import (
     LAYOUT,
     READS,
     Asked,
-    EngineFormulas,
     EngineRotation,
+    EngineRules,
     LengthRule,
     NotKnown,
     NotServed,
@@ -36,7 +36,16 @@ from ropewalk.engines.rules.rotation import (
     VersionRange,
 )
 from ropewalk.engines.rules.standard import llama3_table, longrope_table, standard_rotation, yarn_temperature
+from ropewalk.engines.rules.statement import (
+    QUERY_SCALE,
+    EngineReading,
+    ExportRules,
+    StatedModel,
+    lower,
+    read_as_deepseek_and_phi,
+)
 from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS
+from ropewalk.errors import DoesNotFit
 
 PLAIN_DYNAMIC, READS_ATTENTION_FACTOR, DEEPSEEK_BY_FACTOR = (0, 22), (0, 30), (0, 31)
 LATENT = ("deepseek_v2", "deepseek_v3")
@@ -232,7 +241,51 @@ def flags(changes: Mapping[str, Any], served: int) -> str:
     return f"{overrides}--max-model-len {served}"
 
 
-RULES = EngineFormulas(
+SERVE = "vllm serve {place} --max-model-len {length}"  # with Ropewalk's plugin too
+
+
+def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
+    """Use vLLM's schedule name if its table is long enough, else divisors per pair."""
+    multiplies = not _is_gemma3(stated)  # a linear schedule's length by its factor
+    if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
+        lower(stated)
+    reading = read_as_deepseek_and_phi(stated)
+    if isinstance(reading, DoesNotFit):
+        return reading
+    _state_query_scale(stated)
+    if stated.type == "linear" and multiplies:
+        stated.text.max_position_embeddings = math.ceil(stated.length / stated.parameters[0]["factor"])
+    return reading
+
+
+def _state_query_scale(stated: StatedModel) -> None:
+    """Ministral 3's scale of queries, which vLLM reads under another name."""
+    for part in stated.parameters:
+        if QUERY_SCALE in part:
+            length = part["original_max_position_embeddings"]
+            stated.text.llama_4_scaling = {"beta": part[QUERY_SCALE], "original_max_position_embeddings": length}
+
+
+def command(place: str, stated: StatedModel) -> str:
+    """The shell command that serves the model."""
+    return SERVE.format(place=place, length=stated.length)
+
+
+def _ends_early(stated: StatedModel) -> bool:
+    """Whether the table ends before the target length."""
+    parameters = stated.parameters[0]
+    return (
+        stated.type == "yarn"
+        and int(parameters["original_max_position_embeddings"] * parameters["factor"]) < stated.length
+    )
+
+
+def _is_gemma3(stated: StatedModel) -> bool:
+    """Gemma 3, whose length vLLM does not multiply."""
+    return "gemma3" in stated.config.model_type
+
+
+RULES = EngineRules(
     "vllm",
     (
         VersionRange(
@@ -253,4 +306,5 @@ RULES = EngineFormulas(
     reads,
     flags,
     cautions=lambda config, name, asked: (),
+    export=ExportRules(rewrite, command),
 )

@@ -17,15 +17,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.static import constant_scale, why_not_constant, why_not_static
+from ropewalk.hf.probe.host import called_base
 from ropewalk.hf.probe.inline_rotation import sinusoid
+from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.rotation import PositionTable
-from ropewalk.hf.runtime.layer import ExtendedLayer, constant_scale, is_lifted, static_table
+from ropewalk.hf.runtime.caches import Owner
+from ropewalk.hf.runtime.hooks import check_position_ids
+from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, modules_of
 from ropewalk.methods.frequencies import NoPE
-from ropewalk.methods.frequencies.signature import unwrap
+from ropewalk.methods.frequencies.frequencies import unwrap
 
 # transformers computes angles in float32, whose steps grow with the position. Up to here an angle is rounded by 2^-8
 # at most, a step of bfloat16 near 1; for longer texts our attention computes angles in float64. A model that was
@@ -63,27 +69,37 @@ def identity_edit(base: Sequence[ExtendedLayer]) -> TableEdit:
     return TableEdit({table_slot(layer.probed): _content(layer, 1.0) for layer in rotating}, {})
 
 
-def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit:
-    """The edit that puts these layers under this extension, or a refusal with the reason."""
+def edit_for(extension: Extension, layers: Sequence[ExtendedLayer], target_len: int | None) -> TableEdit | DoesNotFit:
+    """The edit that puts these layers under this extension, or the reason why tables cannot hold it."""
     if extension.positions is not None:
-        raise DoesNotFit.because("positions", f"{extension.positions.name} (positions) needs Ropewalk's attention")
-    length = _require_near(layers, target_len)
-    tables: dict[TableSlot, TableContent | None] = {}
+        return DoesNotFit.because("positions", f"{extension.positions.name} (positions) needs Ropewalk's attention")
+    length, furthest = _length(layers, target_len), max(LONGEST_IN_TABLES, layers[0].facts.trained_len)
+    if length > furthest:
+        return DoesNotFit("target_len", f"at most {furthest} in mode tables, whose angles are float32", length)
+    contents: dict[TableSlot, TableContent | None] = {}
     scalings: dict[nn.Module, float] = {}
     for layer in layers:
-        if is_lifted(layer):
-            raise DoesNotFit.because("windows", "lifted windows need Ropewalk's attention")
+        reason = _why_not_held(extension, layer)
+        if reason is not None:
+            return reason
         content, scale = (None, 1.0) if layer.left_alone else _new_content(extension, layer)
-        if scale != 1 and layer.probed.inline:
-            content, scale = _with_scale(layer, content or _content(layer, 1.0), scale), 1.0
+        if scale != 1 and layer.probed.inline:  # in cos and sin, since all dimensions rotate
+            held = content or _content(layer, 1.0)
+            content, scale = held._replace(temperature=held.temperature * math.sqrt(scale)), 1.0
         if layer.probed.rotating:
-            place = table_slot(layer.probed)
-            if tables.setdefault(place, content) != content:
-                rule = f"under the same table as the other layers that share {type(place.module).__name__}"
-                raise DoesNotFit(f"layer {layer.depth}", rule, "another")
+            slot = find_slot(layer.probed)
+            if isinstance(slot, DoesNotFit):
+                return slot
+            if contents.setdefault(slot, content) != content:
+                rule = f"under the same table as the other layers that share {type(slot.module).__name__}"
+                return DoesNotFit(f"layer {layer.depth}", rule, "another")
         if scale != 1:
-            scalings[layer.probed.module] = _scaling_of(layer) * scale
-    return TableEdit({place: content for place, content in tables.items() if content is not None}, scalings, length)
+            stated = layer.probed.module.__dict__.get("scaling")
+            if not isinstance(stated, float) or not math.isclose(stated, layer.probed.scaling, rel_tol=TABLE_RTOL):
+                rule = "one with an attribute `scaling`, to hold a temperature"
+                return DoesNotFit(f"layer {layer.depth}", rule, stated)
+            scalings[layer.probed.module] = stated * scale
+    return TableEdit({slot: content for slot, content in contents.items() if content is not None}, scalings, length)
 
 
 def chooser_edit(extension: Extension, layers: Sequence[ExtendedLayer]) -> TableEdit | None:
@@ -95,11 +111,8 @@ def chooser_edit(extension: Extension, layers: Sequence[ExtendedLayer]) -> Table
     if isinstance(unwrap(extension.frequencies).core, NoPE):
         return None
     alone = [layer._replace(extension=_rotation_of(layer.extension)) for layer in layers]
-    try:
-        tables = edit_for(_rotation_of(extension), alone, None).tables
-    except DoesNotFit:
-        return None
-    return TableEdit(tables, {}) if tables else None
+    edit = edit_for(_rotation_of(extension), alone, None)
+    return None if isinstance(edit, DoesNotFit) or not edit.tables else TableEdit(edit.tables, {})
 
 
 def _rotation_of(extension: Extension) -> Extension:
@@ -130,75 +143,106 @@ def _numbers(slot: TableSlot, content: TableContent, rows: int) -> tuple[str, Te
     return positions.name, sinusoid(positions, content.inv_freq, content.temperature, max(rows, positions.rows))
 
 
-def require_written(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> None:
-    """Refuse a model that does not follow what was written, by a new probe."""
+def why_not_followed(wanted: TableEdit, layers: Sequence[ProbedLayer]) -> DoesNotFit | None:
+    """Which layer does not follow what was written, by a new probe; None where all do."""
     for index, layer in enumerate(layers):
         content = wanted.tables.get(table_slot(layer)) if layer.rotating else None
         follows = content is None or (not layer.varies and _alike(layer, content))
         scaling = wanted.scalings.get(layer.module, layer.scaling)
         if not follows or not math.isclose(layer.scaling, scaling, rel_tol=TABLE_RTOL):
-            raise DoesNotFit.because("layer", f"layer {index} does not follow the tables of its rotary module")
+            return DoesNotFit.because("layer", f"layer {index} does not follow the tables of its rotary module")
+    return None
 
 
-def _require_near(layers: Sequence[ExtendedLayer], target_len: int | None) -> int:
-    """The length to reach; refused where angles in float32 are too coarse."""
-    stretches = [layer.extension.theta.stretch for layer in layers if not layer.left_alone and layer.probed.rotating]
+def apply_tables(
+    host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], edit: TableEdit
+) -> ExitStack | DoesNotFit:
+    """Write the schedule into the model's rotary modules, check it by a probe, and watch the model's caches.
+
+    The reason where the model does not follow; then nothing has changed.
+    """
+    with ExitStack() as undo:
+        undo.enter_context(write(edit))
+        reason = why_not_followed(edit, probe(host))
+        if reason is not None:
+            return reason
+        base, owner = called_base(host, modules_of(layers)), Owner(extension, "tables")
+        undo.callback(base.register_forward_pre_hook(check_position_ids, with_kwargs=True).remove)
+        undo.callback(base.register_forward_pre_hook(owner.before, with_kwargs=True).remove)
+        undo.callback(base.register_forward_hook(owner.after).remove)
+        undo.callback(owner.release)
+        return undo.pop_all()
+
+
+def _length(layers: Sequence[ExtendedLayer], target_len: int | None) -> int:
+    """The length to reach; a stretch that is infinite states none, and the trained length counts."""
+    stretches = [
+        layer.extension.frequencies_or_rope.stretch
+        for layer in layers
+        if not layer.left_alone and layer.probed.rotating
+    ]
     stated = [stretch for stretch in stretches if math.isfinite(stretch)]
-    known = layers[0].facts.trained_len  # counts where a stretch is infinite, which states no target length
-    length, furthest = target_len or round(known * max(stated, default=1.0)), max(LONGEST_IN_TABLES, known)
-    if length > furthest:
-        raise DoesNotFit("target_len", f"at most {furthest} in mode tables, whose angles are float32", length)
-    return length
+    return target_len or round(layers[0].facts.trained_len * max(stated, default=1.0))
+
+
+def _why_not_held(extension: Extension, layer: ExtendedLayer) -> DoesNotFit | None:
+    """Why one layer's table cannot hold its extension, whatever else shares that table; None where it can."""
+    if is_lifted(layer):
+        return DoesNotFit.because("windows", "lifted windows need Ropewalk's attention")
+    if layer.left_alone:
+        return None
+    local = _without_window(layer)
+    reason = why_not_static(local, layer.facts) or why_not_constant(local, layer.facts)
+    if reason is not None or not layer.probed.inline or layer.probed.rotating == layer.probed.head_dim:
+        return reason
+    scale = _new_content(extension, layer)[1]
+    rule = "1 where some dimensions do not rotate, since cos and sin alone can carry it"
+    return DoesNotFit("temperature", rule, scale) if scale != 1 else None
 
 
 def _new_content(extension: Extension, layer: ExtendedLayer) -> tuple[TableContent | None, float]:
     """The new table of one layer (None: it keeps its own), and the factor of its scaling."""
-    local = replace(layer.extension, reach=None) if layer.keeps_window else layer.extension
-    static_table(local, layer.facts)
     stated = extension.at_layer(layer.depth, layer.facts)
-    scale = constant_scale(local, layer.facts)
-    changes = (stated.frequencies is not None or stated.instead or scale.rotation != 1) and layer.probed.rotating
+    scale = constant_scale(_without_window(layer), layer.facts)
+    changes = (
+        stated.frequencies is not None or stated.replaces_scaling or scale.rotation != 1
+    ) and layer.probed.rotating
     content = _content(layer, scale.rotation) if changes else None
     return content, scale.logits * layer.scaling / layer.probed.scaling
 
 
+def _without_window(layer: ExtendedLayer) -> Extension:
+    """The extension of a layer without the window that it had, and keeps."""
+    return replace(layer.extension, reach=None) if layer.keeps_window else layer.extension
+
+
 def _content(layer: ExtendedLayer, rotation: float) -> TableContent:
     """The layer's table; `rotation` is the factor of the products of queries and keys that cos and sin have."""
-    table = tuple(layer.extension.theta.table(layer.facts, 1).inv_freq.tolist())
+    table = tuple(layer.extension.frequencies_or_rope.table(layer.facts, 1).inv_freq.tolist())
     return TableContent(table, layer.temperature * math.sqrt(rotation))
 
 
 def table_slot(layer: ProbedLayer) -> TableSlot:
-    """The slot of the layer's table, by transformers' names."""
+    """The slot of a layer's table, or a refusal."""
+    slot = find_slot(layer)
+    if isinstance(slot, DoesNotFit):
+        raise slot
+    return slot
+
+
+def find_slot(layer: ProbedLayer) -> TableSlot | DoesNotFit:
+    """The slot of a layer's table, by transformers' names, or the reason why there is none."""
     module, name = layer.rotary, f"{layer.layer_type}_inv_freq"
     if module is None:
-        raise DoesNotFit.because("rotary module", "no rotary module is known for a layer that rotates")
+        return DoesNotFit.because("rotary module", "no rotary module is known for a layer that rotates")
     if layer.positions is not None:
         return TableSlot(module, "", layer.positions)
     name = name if name in module._buffers else "inv_freq"
-    table, size = module._buffers.get(name), (layer.rotating // 2,)
-    if table is None or table.shape != size or name not in module._non_persistent_buffers_set:
-        rule = f"one with a table inv_freq of {size[0]} pairs, apart from the weights"
-        raise DoesNotFit(
-            "rotary module", rule, f"{type(module).__name__} {None if table is None else tuple(table.shape)}"
-        )
+    table, pairs = module._buffers.get(name), layer.rotating // 2
+    if table is None or table.shape != (pairs,) or name not in module._non_persistent_buffers_set:
+        got = f"{type(module).__name__} {None if table is None else tuple(table.shape)}"
+        return DoesNotFit("rotary module", f"one with a table inv_freq of {pairs} pairs, apart from the weights", got)
     return TableSlot(module, name.removesuffix("inv_freq"))
-
-
-def _with_scale(layer: ExtendedLayer, content: TableContent, scale: float) -> TableContent:
-    """A factor of the logits in cos and sin, where all dimensions rotate."""
-    if layer.probed.rotating < layer.probed.head_dim:
-        rule = "1 where some dimensions do not rotate, since cos and sin alone can carry it"
-        raise DoesNotFit("temperature", rule, scale)
-    return content._replace(temperature=content.temperature * math.sqrt(scale))
-
-
-def _scaling_of(layer: ExtendedLayer) -> float:
-    """The factor that the attention module applies to its logits."""
-    stated = layer.probed.module.__dict__.get("scaling")
-    if not isinstance(stated, float) or not math.isclose(stated, layer.probed.scaling, rel_tol=TABLE_RTOL):
-        raise DoesNotFit(f"layer {layer.depth}", "one with an attribute `scaling`, to hold a temperature", stated)
-    return stated
 
 
 def _write_tables(module: nn.Module, tables: dict[str, Tensor], undo: ExitStack) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +22,17 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from ropewalk.engines.export.config_for_engine import fold_into_weights, require_foldable, state_extension
-from ropewalk.engines.export.engines import ENGINES, TRAINERS
-from ropewalk.engines.export.plugin import Plans, is_dynamic, line_of, plans_for, write_plans
-from ropewalk.engines.llama_cpp.export import TENSOR
 from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
-from ropewalk.engines.rules.statement import EngineReading, StatedModel
+from ropewalk.engines.llama_cpp.rules import TENSOR
+from ropewalk.engines.rules.statement import (
+    EngineReading,
+    StatedModel,
+    state_extension,
+)
+from ropewalk.engines.targets import TARGETS, TRAINERS
 from ropewalk.engines.trainers.torchtitan import SCRIPT
-from ropewalk.engines.vllm.export import SERVE
+from ropewalk.engines.vllm.plans import Plans, is_dynamic, line_of, plans_for, write_plans
+from ropewalk.engines.vllm.rules import SERVE
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.folders import make_folder
@@ -38,12 +41,12 @@ from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
-from ropewalk.hf.probe.quantised import format_of, loadable_config, require_plain, require_savable
+from ropewalk.hf.probe.host import format_of, loadable_config, require_plain, require_savable, why_not_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Dynamic
-from ropewalk.methods.frequencies.signature import unwrap, wrap
+from ropewalk.methods.frequencies.frequencies import unwrap, wrap
 from ropewalk.methods.scales import DynamicTemperature
 
 PLUGGED = "vllm"  # the engine with a plugin of ours
@@ -53,7 +56,6 @@ KINDS = {
     "plugin": "Ropewalk's plugin computes it inside the engine",
     "frozen": "a dynamic schedule, made static",
 }
-TARGETS = ENGINES | TRAINERS
 QUANTISE_LATER = "export the model as it was before quantisation; llama-quantize quantises the file"
 
 
@@ -99,27 +101,41 @@ def export(
     place = None if directory is None else Path(directory)
     if place:
         require_own_files(*sources_of(host, tokenizer))
-    plans = _plans(host, handle, target, target_len, plugin)
-    if plans and place:
-        return _export_for_plugin(host, plans, place, tokenizer)
-    return _export_config(host, handle, place, target, target_len, tokenizer)
+    plan = plan_export(handle, target, target_len, plugin)
+    if isinstance(plan, DoesNotFit):
+        raise plan
+    if isinstance(plan, EngineConfig):
+        return _export_config(host, handle, place, target, plan, tokenizer)
+    return _export_for_plugin(host, plan, Path(str(directory)), tokenizer)
 
 
-def predict(handle: Handle, target: str, target_len: int | None) -> tuple[str, StatedModel | None]:
-    """The kind that `export` would return, and the config for the engine, which a plugin needs none of.
+class EngineConfig(NamedTuple):
+    """The config for an engine, and how the engine computes the extension from it."""
 
-    What `export` would refuse is refused, and nothing is written.
-    """
+    kind: str
+    extension: Extension  # static
+    stated: StatedModel
+    reading: EngineReading
+
+
+def plan_export(
+    handle: Handle, target: str, target_len: int | None, plugin: bool | None = None
+) -> EngineConfig | Plans | DoesNotFit:
+    """What `export` would write: a config, or plans for the engine's plugin; or the reason why neither is possible."""
     require_engine(target)
-    if _plans(handle.model, handle, target, target_len, None):
-        return "plugin", None
-    extension = freeze(handle.extension, handle.facts, target_len)
-    config, reading = _read(handle.model, extension, handle.layers, target, target_len)
-    return _kind(handle, extension, reading), config
-
-
-def _kind(handle: Handle, extension: Extension, reading: EngineReading) -> str:
-    return "frozen" if extension != handle.extension else "lowered" if reading.lowered else "native"
+    host, extension = handle.model, handle.extension
+    if target != PLUGGED and plugin:
+        return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
+    if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension.frequencies_or_rope))):
+        return plans_for(host, handle, target_len)
+    static = freeze(extension, handle.facts, target_len)
+    if isinstance(static, DoesNotFit):
+        return static
+    config = config_for(host, static, handle.layers, target, target_len)
+    if isinstance(config, DoesNotFit):
+        by_plugin = target == PLUGGED and plugin is not False and config.field != "target_len"
+        return plans_for(host, handle, target_len) if by_plugin else config
+    return config if static == extension else config._replace(kind="frozen")
 
 
 def _export_config(
@@ -127,14 +143,12 @@ def _export_config(
     handle: Handle,
     directory: Path | None,
     target: str,
-    target_len: int | None,
+    plan: EngineConfig,
     tokenizer: Any | None,
 ) -> Exported:
     """Write the model with a config that the engine reads, or only name the settings of a trainer."""
-    extension = freeze(handle.extension, handle.facts, target_len)
-    config, reading = _read(host, extension, handle.layers, target, target_len)
-    kind = _kind(handle, extension, reading)
-    notes = _notes(kind, extension, config, reading, host)
+    kind, extension, config, reading = plan
+    notes = _notes(plan, host)
     if directory is None:
         name = host.name_or_path or "MODEL"
         return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
@@ -160,23 +174,6 @@ def _folder_text(directory: Path, target: str) -> str:
     return str(directory) if target in TRAINERS else shlex.quote(str(directory))
 
 
-def _plans(host: PreTrainedModel, handle: Handle, target: str, target_len: int | None, plugin: bool | None) -> Plans:
-    """The plans for the engine's plugin, where it is to compute the extension; empty where the config carries it."""
-    if target != PLUGGED:
-        if plugin:
-            raise DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
-        return {}
-    if plugin is None and not is_dynamic(handle.extension.theta):
-        try:
-            _read(host, handle.extension, handle.layers, target, target_len)
-            return {}
-        except DoesNotFit as reason:
-            if reason.field == "target_len":
-                raise
-            plugin = True
-    return {} if plugin is False else plans_for(host, handle, target_len)
-
-
 def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tokenizer: Any | None) -> Exported:
     """Write the model for the engine's plugin."""
     with make_folder(directory, FAILURES) as place:
@@ -189,7 +186,7 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
         "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
         f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
     ]
-    schedule = plan.planned[0].extension.theta
+    schedule = plan.planned[0].extension.frequencies_or_rope
     if is_dynamic(schedule):
         exact = "" if unwrap(schedule).wrappers else "short texts stay exact; "
         notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
@@ -197,19 +194,21 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
     return Exported("plugin", directory, command, (*notes, *papers))
 
 
-def require_exportable(
+def why_not_exportable(
     host: PreTrainedModel,
     extension: Extension,
     layers: Sequence[ExtendedLayer],
-    facts: Facts,
     target: str,
     target_len: int,
-) -> None:
-    """Refuse what an engine cannot load; nothing is written, and the model need not be extended."""
+) -> DoesNotFit | None:
+    """Why an engine cannot load an extension; None where it can. The model need not be extended."""
     require_engine(target)
-    if is_dynamic(extension.theta):
-        raise DoesNotFit("frequencies", "static, since an engine would freeze them", extension.theta.name)
-    _read(host, extension, layers, target, target_len)
+    if is_dynamic(extension.frequencies_or_rope):
+        return DoesNotFit(
+            "frequencies", "static, since an engine would freeze them", extension.frequencies_or_rope.name
+        )
+    config = config_for(host, extension, layers, target, target_len)
+    return config if isinstance(config, DoesNotFit) else None
 
 
 def require_engine(target: str) -> None:
@@ -227,15 +226,14 @@ def require_directory(directory: str | Path | None, target: str, field: str = "d
         raise InvalidValue.because(field, f"the settings of {target} need no folder, so {field} must be left out")
 
 
-def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension:
+def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension | DoesNotFit:
     """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
-    core, wrappers = unwrap(extension.theta)
+    core, wrappers = unwrap(extension.frequencies_or_rope)
     if not isinstance(core, Dynamic):
         return extension
     if target_len is None:
-        raise DoesNotFit.because(
-            "target_len", f"{extension.theta.name} must be made static", remedy="pass target_len (--to)"
-        )
+        sentence = f"{extension.frequencies_or_rope.name} must be made static"
+        return DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
     factor: Any = {"factor": target_len / facts.trained_len}
     scales = [
         replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
@@ -243,26 +241,33 @@ def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extens
     return replace(extension, frequencies=wrap(replace(core.inner, **factor), wrappers), scales=tuple(scales))
 
 
-def _read(
+def config_for(
     host: PreTrainedModel, extension: Extension, layers: Sequence[ExtendedLayer], target: str, target_len: int | None
-) -> tuple[StatedModel, EngineReading]:
-    """The config for the engine, and how the engine computes the same from it; or a refusal."""
-    try:
-        config = state_extension(host, extension, layers, target_len)
-    except DoesNotFit as reason:
-        if target in TRAINERS and reason.field != "target_len":
-            raise DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT) from reason
-        if reason.field not in ("reach", "biases", "scales"):
-            raise
-        remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
-        if target == PLUGGED:
-            remedy = f"{target} alone cannot run it; leave out --no-plugin (plugin=False), or use yarn"
-        raise DoesNotFit.because(reason.field, str(reason), remedy=remedy) from reason
-    reading = TARGETS[target].read(config)
+) -> EngineConfig | DoesNotFit:
+    """The config from which the engine computes a static extension, or the reason why there is none."""
+    stated = state_extension(host, extension, layers, target_len)
+    if isinstance(stated, DoesNotFit):
+        return _with_remedy(stated, target)
+    reading = TARGETS[target].rewrite(stated)
+    if isinstance(reading, DoesNotFit):
+        return reading
     if reading.folded != 1:
-        require_foldable(layers)
-        require_plain(host, "folding a temperature into the queries")
-    return config, reading
+        reason = why_not_foldable(layers) or why_not_plain(host, "folding a temperature into the queries")
+        if reason is not None:
+            return reason
+    return EngineConfig("lowered" if reading.lowered else "native", extension, stated, reading)
+
+
+def _with_remedy(reason: DoesNotFit, target: str) -> DoesNotFit:
+    """The reason with what to do instead."""
+    if target in TRAINERS and reason.field != "target_len":
+        return DoesNotFit.because(reason.field, str(reason), remedy=SCRIPT)
+    if reason.field not in ("reach", "biases", "scales"):
+        return reason
+    remedy = f"{target} cannot run it; use yarn, or `ropewalk extend` and rw.load"
+    if target == PLUGGED:
+        remedy = f"{target} alone cannot run it; leave out --no-plugin (plugin=False), or use yarn"
+    return DoesNotFit.because(reason.field, str(reason), remedy=remedy)
 
 
 def _weights(
@@ -305,9 +310,8 @@ def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:
     config.config.save_pretrained(place)
 
 
-def _notes(
-    kind: str, extension: Extension, config: StatedModel, reading: EngineReading, host: PreTrainedModel
-) -> list[str]:
+def _notes(plan: EngineConfig, host: PreTrainedModel) -> list[str]:
+    kind, extension, config, reading = plan
     notes = []
     if kind == "frozen":
         static = f"made static for {config.length:,} tokens, as {line_of(extension)}"
@@ -322,3 +326,65 @@ def _notes(
     if config.window is not None and config.config.model_type != host.config.model_type:
         notes.append(f"written as {config.config.model_type}, which is {host.config.model_type} with a window")
     return notes
+
+
+# Fold a temperature into the weights of the queries, their norm or projection, for engines that read none.
+
+
+def fold_into_weights(
+    host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float, *, whole: bool
+) -> dict[str, Tensor]:
+    """All weights of the model, with the queries of the extended layers multiplied.
+
+    `whole` multiplies whole queries, otherwise the dimensions that rotate.
+    """
+    state = whole_state(host)
+    names = {module: name for name, module in host.named_modules()}
+    for layer in _extended_layers(layers):
+        maker, name = layer.probed.module, names[layer.probed.module]
+        by_d, heads = _factor_of_dimensions(layer, factor, whole), layer.probed.heads
+        if hasattr(maker, "q_norm"):
+            key = f"{name}.q_norm.weight"
+            one = float(_adds_one(maker.q_norm))
+            by = by_d.repeat(state[key].numel() // len(by_d)).view_as(state[key])
+            state[key] = ((state[key] + one) * by - one).to(state[key].dtype)
+        elif hasattr(maker, "q_proj"):
+            for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
+                state |= {key: _rows_times(state[key], by_d.repeat(heads))} if key in state else {}
+        else:
+            key, rows = f"{name}.qkv_proj.weight", heads * layer.probed.head_dim
+            state[key] = torch.cat([_rows_times(state[key][:rows], by_d.repeat(heads)), state[key][rows:]])
+    return state
+
+
+def _factor_of_dimensions(layer: ExtendedLayer, factor: float, whole: bool) -> Tensor:
+    """The factor of each dimension of a query."""
+    size, first = layer.probed.head_dim, layer.probed.first
+    by_d = torch.full((size,), factor if whole else 1.0, dtype=torch.float64)
+    by_d[first : first + layer.probed.rotating] = factor
+    return by_d
+
+
+def _rows_times(weight: Tensor, by: Tensor) -> Tensor:
+    return (weight * by.to(weight.device).view(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
+
+
+def why_not_foldable(layers: Sequence[ExtendedLayer]) -> DoesNotFit | None:
+    """Why a temperature cannot go into the weights: queries come from no known module. None where it can."""
+    for layer in _extended_layers(layers):
+        maker = layer.probed.module
+        if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
+            rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
+            return DoesNotFit("model", rule, type(maker).__name__)
+    return None
+
+
+def _extended_layers(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
+    return (layer for layer in layers if not layer.left_alone)
+
+
+def _adds_one(norm: Any) -> bool:
+    """Whether a norm multiplies by its weight plus one."""
+    blank = copy.deepcopy(norm)
+    torch.nn.init.zeros_(blank.weight)
+    return bool(blank(torch.ones_like(blank.weight)).any())

@@ -10,7 +10,7 @@ from transformers import DynamicCache, StaticCache
 from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName
 from ropewalk.equation import reference_attention
 from ropewalk.hf import extend, extended, score, stream
-from ropewalk.hf.attach.rotary_tables import LONGEST_IN_TABLES
+from ropewalk.hf.attach.tables import LONGEST_IN_TABLES
 from ropewalk.hf.probe.probe import probe
 from ropewalk.methods.frequencies import Interpolation
 
@@ -109,9 +109,8 @@ def test_against_the_equation_in_float64(name, monkeypatch):
     with extended(model, "yarn:factor=4"):
         tables = padded(model)
 
-    def attend(q, k, v, extension, facts, *, positions_bj, documents_bj, weights):
-        places = {"positions_bj": positions_bj, "documents_bj": documents_bj, "weights": weights}
-        return reference_attention(q, k, v, extension, facts, **places).to(q.dtype)
+    def attend(q, k, v, extension, facts, tokens, **of_layer):
+        return reference_attention(q, k, v, extension, facts, tokens, **of_layer).to(q.dtype)
 
     monkeypatch.setattr("ropewalk.hf.runtime.layer.attend", attend)
     with extended(model, "yarn:factor=4", mode="attention"):
@@ -309,7 +308,9 @@ def test_removed_on_another_type_the_table_is_what_it_was():
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
-@pytest.mark.parametrize("where", ["write", "require_written", "probe", "require_identity"])
+@pytest.mark.parametrize(
+    "where", ["tables.write", "tables.why_not_followed", "tables.probe", "extend.why_not_identical"]
+)
 def test_whatever_fails_leaves_no_trace(name, where, monkeypatch):
     model = tiny(name, **(KINDS if name == "gemma3_text" else {}))
     before, bare = trace(model), padded(model)
@@ -317,7 +318,7 @@ def test_whatever_fails_leaves_no_trace(name, where, monkeypatch):
     def fails(*args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(f"ropewalk.hf.attach.modes.{where}", fails)  # the probe there reads what was written
+    monkeypatch.setattr(f"ropewalk.hf.attach.{where}", fails)  # the probe there reads what was written
     with pytest.raises(ZeroDivisionError):
         extend(model, "yarn:factor=4")
     assert trace(model) == before

@@ -1,4 +1,4 @@
-"""How an extension computes: by the model's own tables, or by our attention."""
+"""Mode attention: ours in place of the model's, and what it gets and computes in each layer."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from ropewalk.attention.scoped import scoped
 from ropewalk.equation import reference_logits, reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.hf.attach.handle import ATTENTION, TABLES, Handle, handle_of
-from ropewalk.hf.attach.rotary_tables import chooser_edit, edit_for, identity_edit, require_written, write
-from ropewalk.hf.probe.capture import SUPPORTED, alone_with, called_base
-from ropewalk.hf.probe.identity import HALF_CHOOSING, HALF_RTOL, require_identity
-from ropewalk.hf.probe.masks import last_seen
-from ropewalk.hf.probe.probe import attention_named, device_of, probe, quiet
+from ropewalk.hf.attach.handle import ATTENTION, Handle, handle_of
+from ropewalk.hf.attach.tables import chooser_edit, write
+from ropewalk.hf.probe.capture import SUPPORTED
+from ropewalk.hf.probe.host import attention_named, called_base, device_of, quiet
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.caches import Owner
-from ropewalk.hf.runtime.forward_pass import with_last_seen
+from ropewalk.hf.runtime.forward_pass import padding_mask
 from ropewalk.hf.runtime.hooks import (
     ForwardPreHook,
     after_forward,
-    check_position_ids,
     identity_rotation,
     keep_rotation,
     put_back,
@@ -36,14 +33,12 @@ from ropewalk.hf.runtime.layer import (
     LISTENER,
     NAME,
     ExtendedLayer,
-    attach_layer,
     attention,
     learned_parameters,
     mark_module,
     modules_of,
 )
 from ropewalk.hf.runtime.own_masks import call_with_mask
-from ropewalk.methods.facts import Facts
 from ropewalk.methods.spec import Weights
 
 # The inputs of attention in every layer of an extended model, and the logits and weights computed from them.
@@ -155,126 +150,39 @@ def _require_texts(ids_bn: Any) -> None:
         raise InvalidValue("ids", "whole numbers of shape [batch, at least 1 token]", got)
 
 
-# The two modes of applying an extension: by the model's rotary tables, or by our attention in place of the model's.
+# Our attention in place of the model's.
 
 
-def attach_layers(
-    layers: list[ProbedLayer], facts: list[Facts], extension: Extension, lift: bool = False
-) -> list[ExtendedLayer]:
-    """What is in force in each layer."""
-    pairs = enumerate(zip(layers, facts, strict=True))
-    return [attach_layer(depth, layer, known, extension, lift_windows=lift) for depth, (layer, known) in pairs]
+def why_not_replaceable(layers: Sequence[ExtendedLayer]) -> DoesNotFit | None:
+    """Why our attention cannot take the place of the model's; None where it can."""
+    inline = next((layer.probed.inline for layer in layers if layer.probed.inline), "")
+    if inline:
+        return DoesNotFit.because("model", f"{inline}")
+    return why_not_supported([layer.probed for layer in layers])
 
 
-class Modes:
-    """The modes that one base model allows. Each is tested when it is first needed, and once."""
-
-    def __init__(self, host: PreTrainedModel, base: list[ExtendedLayer]) -> None:
-        self.host, self.base = host, base
-        self._tested: dict[str, DoesNotFit | None] = {}
-
-    def chosen(
-        self, extension: Extension, layers: list[ExtendedLayer], target_len: int | None, mode: str | None = None
-    ) -> tuple[str, str]:
-        """The mode for an extension, and why not tables; a refusal where neither is possible."""
-        reason = "requested by mode='attention'"
-        if mode != ATTENTION:
-            try:
-                edit_for(extension, layers, target_len)
-                self.require(TABLES)
-                return TABLES, ""
-            except DoesNotFit as hindrance:
-                if mode == TABLES:
-                    raise
-                require_interface(self.base, f", and {hindrance}")
-                reason = str(hindrance)
-        self.require(ATTENTION)
-        return ATTENTION, reason
-
-    def require(self, mode: str) -> None:
-        """Refuse a mode that changes the logits of the model even without an extension."""
-        if mode == ATTENTION:
-            require_interface(self.base)
-            require_supported([layer.probed for layer in self.base])
-        if mode not in self._tested:
-            try:
-                with alone_with(self.host):
-                    self._test(mode)
-                self._tested[mode] = None
-            except DoesNotFit as hindrance:
-                self._tested[mode] = hindrance
-        refusal = self._tested[mode]
-        if refusal is not None:
-            raise refusal
-
-    def _test(self, mode: str) -> None:
-        if handle_of(self.host) is not None:  # it was tested when it was extended; the other mode cannot be tested now
-            return
-        # transformers' own tables of long texts are of whole batches.
-        short = [layer.probed.long_table.above for layer in self.base if layer.probed.long_table]
-        most = min([self.base[0].facts.trained_len, *short])
-        if mode == TABLES:
-            require_identity(self.host, most, lambda: write(identity_edit(self.base)))
-            return
-        half = HALF_CHOOSING if any(layer.probed.own_mask for layer in self.base) else HALF_RTOL
-        require_identity(self.host, most, lambda: apply_attention(self.host, Extension(), self.base), half=half)
-
-
-def require_interface(layers: Sequence[ExtendedLayer], more: str = "") -> None:
-    """Refuse layers whose attention cannot be replaced."""
-    if reason := next((layer.probed.inline for layer in layers if layer.probed.inline), ""):
-        raise DoesNotFit.because("model", f"{reason}{more}")
-
-
-def require_supported(layers: list[ProbedLayer]) -> None:
-    """Refuse layers that our attention would compute differently from the model."""
+def why_not_supported(layers: Sequence[ProbedLayer]) -> DoesNotFit | None:
+    """Which layer our attention would compute differently from the model, and why; None where there is none."""
     for index, layer in enumerate(layers):
         where = f"layer {index}"
         if layer.norm_follows and layer.interleaved is None:  # a rotation that acts on pairs may come before the norm
             sentence = f"{where} has a norm after the rotation, and it is no RMS norm with weights other than 0"
-            raise DoesNotFit.because(where, sentence)
+            return DoesNotFit.because(where, sentence)
         if layer.interleaved is None:
-            raise DoesNotFit.because(where, f"the pairs of {where} are neither halves nor neighbours")
+            return DoesNotFit.because(where, f"the pairs of {where} are neither halves nor neighbours")
         if layer.unsupported:
-            raise DoesNotFit.because(where, f"{where}: {layer.unsupported}", remedy=f"supported are {SUPPORTED}")
+            return DoesNotFit.because(where, f"{where}: {layer.unsupported}", remedy=f"supported are {SUPPORTED}")
         if layer.sinks == "":
-            raise DoesNotFit.because(
-                where, f"the sinks of {where} are not a parameter of the layer with one number per head"
-            )
-
-
-def require_followed(modes: Modes, extension: Extension, layers: list[ExtendedLayer]) -> None:
-    """Refuse a model that does not follow its rotary tables, or whose logits change when we write its own into them."""
-    edit = edit_for(extension, layers, None)
-    modes.require(TABLES)
-    if handle_of(modes.host) is not None:
-        return
-    with alone_with(modes.host), write(edit):
-        require_written(edit, probe(modes.host))
-
-
-def apply_tables(
-    host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer], target_len: int | None
-) -> ExitStack:
-    """Write the schedule into the model's rotary modules, check it by a probe, and watch the model's caches."""
-    edit = edit_for(extension, layers, target_len)
-    with ExitStack() as undo:
-        undo.enter_context(write(edit))
-        require_written(edit, probe(host))
-        base, owner = called_base(host, modules_of(layers)), Owner(extension, TABLES)
-        undo.callback(base.register_forward_pre_hook(check_position_ids, with_kwargs=True).remove)
-        undo.callback(base.register_forward_pre_hook(owner.before, with_kwargs=True).remove)
-        undo.callback(base.register_forward_hook(owner.after).remove)
-        undo.callback(owner.release)
-        return undo.pop_all()
+            sentence = f"the sinks of {where} are not a parameter of the layer with one number per head"
+            return DoesNotFit.because(where, sentence)
+    return None
 
 
 def apply_attention(host: PreTrainedModel, extension: Extension, layers: list[ExtendedLayer]) -> ExitStack:
     """Put our attention in place of the model's. Undone at once where a step fails."""
     with ExitStack() as undo:
-        undo.enter_context(
-            attention_named(host, NAME, attention, _mask, attending_configs(host, [layer.probed for layer in layers]))
-        )
+        attending = attending_configs(host, [layer.probed for layer in layers])
+        undo.enter_context(attention_named(host, NAME, attention, padding_mask, attending))
         for layer in layers:
             module = layer.probed.module
             undo.enter_context(mark_module(layer))
@@ -302,7 +210,7 @@ def _choosing(layer: ExtendedLayer) -> ExitStack:
     """Let a layer make its mask from what its reach shows, and what chooses inside it rotate as the model does."""
     module, undo = layer.probed.module, ExitStack()
     rotation = partial(put_back, layer.probed.rotary, layer.probed.layer_type)
-    called = partial(call_with_mask, layer.depth, layer.extension.spans)
+    called = partial(call_with_mask, layer.depth, layer.extension.reach_or_causal)
     undo.callback(module.register_forward_pre_hook(called, with_kwargs=True).remove)
     for part in module.modules():
         if part is not module:
@@ -313,14 +221,3 @@ def _choosing(layer: ExtendedLayer) -> ExitStack:
 def attending_configs(host: PreTrainedModel, layers: Sequence[ProbedLayer]) -> list[Any]:
     """The configs of the parts whose attention becomes ours: an image encoder keeps its own."""
     return [host.config.get_text_config(), *(getattr(layer.module, "config", None) for layer in layers)]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _mask(*, mask_function: Any, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
-    """The padding mask: here the reach decides who sees whom. Tokens of images that see each other are noted on it."""
-    later = last_seen(mask_function, **kwargs)
-    if later is None:
-        return attention_mask
-    size = (kwargs["batch_size"], kwargs["kv_offset"] + kwargs["kv_length"])
-    blank = torch.ones(size, dtype=torch.bool, device=later.device)
-    return with_last_seen(blank if attention_mask is None else attention_mask, later)

@@ -25,8 +25,8 @@ from ropewalk.engines.rules.rotation import (
     READS,
     Asked,
     Caution,
-    EngineFormulas,
     EngineRotation,
+    EngineRules,
     LengthRule,
     NotKnown,
     NotServed,
@@ -36,6 +36,14 @@ from ropewalk.engines.rules.rotation import (
     VersionRange,
 )
 from ropewalk.engines.rules.standard import TABLES, has_two_tables, longrope_table, standard_rotation, yarn_table
+from ropewalk.engines.rules.statement import (
+    QUERY_SCALE,
+    EngineReading,
+    ExportRules,
+    StatedModel,
+    read_as_deepseek_and_phi,
+)
+from ropewalk.errors import DoesNotFit
 
 LATENT = ("deepseek_v2", "deepseek_v3")
 AS_WRITTEN = {
@@ -176,7 +184,26 @@ def cautions(config: RopeConfig, name: str, asked: Asked) -> tuple[Caution, ...]
     return (Caution(sentence, harmful=True),)
 
 
-RULES = EngineFormulas(
+def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
+    """By name or pair by pair, where the architecture reads more than a base."""
+    kind = stated.text.model_type
+    if kind in BASE_ALONE and stated.type != "default":
+        return DoesNotFit("schedule", f"another base, which is all that SGLang reads of {kind}", stated.type)
+    reading = read_as_deepseek_and_phi(stated)
+    if isinstance(reading, DoesNotFit):
+        return reading
+    for part in stated.parameters:
+        if QUERY_SCALE in part:  # beside the rope parameters it looks for the length of this scale
+            stated.text.original_max_position_embeddings = part["original_max_position_embeddings"]
+    return reading
+
+
+def command(place: str, stated: StatedModel) -> str:
+    """Serves it."""
+    return f"python -m sglang.launch_server --model-path {place} --context-length {stated.length}"
+
+
+RULES = EngineRules(
     "sglang",
     (
         VersionRange(
@@ -188,4 +215,5 @@ RULES = EngineFormulas(
     reads,
     flags,
     cautions,
+    export=ExportRules(rewrite, command),
 )

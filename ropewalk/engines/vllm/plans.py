@@ -16,41 +16,42 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.attention.paged import PagedLayer
-from ropewalk.attention.problem import layer_terms
-from ropewalk.engines.export.config_for_engine import note_stretch
-from ropewalk.engines.layer_plan import LayerPlan, ModelPlan
-from ropewalk.engines.plan_in_config import KEY
-from ropewalk.engines.rules.statement import QUERY_SCALE
+from ropewalk.engines.layer_plan import KEY, LayerPlan, ModelPlan
+from ropewalk.engines.rules.statement import QUERY_SCALE, note_stretch
 from ropewalk.engines.vllm.versions import why_not_reached
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import layer_extension
+from ropewalk.extension.static import why_not_in_pages
+from ropewalk.hf.attach.attention import why_not_supported
 from ropewalk.hf.attach.handle import Handle
-from ropewalk.hf.attach.modes import require_supported
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
-from ropewalk.hf.checkpoint.config_schedule import require_valid
+from ropewalk.hf.checkpoint.config_schedule import why_not_valid
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config, fetch_model, runs_own_code
 from ropewalk.hf.checkpoint.sidecar import is_same, whole_state
 from ropewalk.hf.probe.capture import OWN_MASK
 from ropewalk.hf.probe.facts import SCHEDULE, TwoTables
-from ropewalk.hf.probe.probe import quiet
-from ropewalk.hf.probe.quantised import loadable_config, require_savable
+from ropewalk.hf.probe.host import loadable_config, quiet, require_savable
 from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.hf.use.save import save_weights
 from ropewalk.methods.facts import MODEL
 from ropewalk.methods.frequencies import Dynamic, Frequencies
-from ropewalk.methods.frequencies.signature import unwrap
+from ropewalk.methods.frequencies.frequencies import unwrap
 
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
 
 
-def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> Plans:
-    """The plan of every layer, or a refusal of what no plan can say."""
+def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> Plans | DoesNotFit:
+    """The plan of every layer, or the reason why no plan can say it."""
     length = _length(handle, target_len)
-    text = host.config.get_text_config()
-    _require_plannable(text, handle)
-    kinds, line = _kinds(text), line_of(handle.extension)
-    indices = _indices(host, handle.layers)
+    text, line = host.config.get_text_config(), line_of(handle.extension)
+    if length is None:
+        return DoesNotFit.because("target_len", f"{line} has no length of its own", remedy="pass target_len (--to)")
+    if reason := _why_not_planned(text, handle):
+        return reason
+    kinds, indices = _kinds(text), _indices(host, handle.layers)
+    if isinstance(indices, DoesNotFit):
+        return indices
     layers: dict[str, dict[int, LayerPlan]] = {}
     for layer, index in zip(handle.layers, indices, strict=True):
         kind = type_of(layer, text.layer_types) if kinds else ""
@@ -58,10 +59,9 @@ def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> 
             layers.setdefault(kind, {})[index] = _plan_layer(layer)
     plans = {kind: _model_plan(chosen, 1 + max(indices), length, line) for kind, chosen in layers.items()}
     if not plans:
-        raise DoesNotFit.because("model", "the extension changes no layer of this model")
-    if not all(plan.is_tables for plan in plans.values()):
-        _require_for_attention(handle.layers)
-    return plans
+        return DoesNotFit.because("model", "the extension changes no layer of this model")
+    by_tables = all(plan.is_tables for plan in plans.values())
+    return (None if by_tables else _why_not_attended(handle.layers)) or plans
 
 
 def line_of(extension: Extension) -> str:
@@ -96,7 +96,8 @@ def config_with(host: PreTrainedModel, plans: Plans) -> Any:
             text.rope_parameters[kind] = stated
         else:
             text.rope_parameters = stated
-    require_valid(text)
+    if reason := why_not_valid(text):
+        raise reason
     plan = next(iter(plans.values()))
     text.max_position_embeddings = plan.target_len
     first = plan.planned[0]
@@ -152,68 +153,70 @@ def _model_plan(chosen: dict[int, LayerPlan], count: int, length: int, line: str
     return ModelPlan(tuple(chosen.get(index) for index in range(count)), length, line, version("ropewalk"))
 
 
-def _length(handle: Handle, target_len: int | None) -> int:
-    """The length that the engine may serve: as asked, or the schedule's."""
-    stretch = handle.extension.theta.stretch
+def _length(handle: Handle, target_len: int | None) -> int | None:
+    """The length that the engine may serve: as asked, or the schedule's; None where neither states one."""
+    stretch = handle.extension.frequencies_or_rope.stretch
     if target_len is not None:
         return target_len
-    if math.isinf(stretch) or stretch == 1:
-        sentence = f"{line_of(handle.extension)} has no length of its own"
-        raise DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
-    return int(handle.facts.trained_len * stretch)
+    return None if math.isinf(stretch) or stretch == 1 else int(handle.facts.trained_len * stretch)
 
 
-def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int]:
+def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int] | DoesNotFit:
     """The numbers of the attention layers in the model's list of layers, which may contain layers without attention."""
     names = {module: name for name, module in host.named_modules()}
     numbers = [[int(part) for part in names[layer.probed.module].split(".") if part.isdecimal()] for layer in layers]
     indices = [of_layer[0] for of_layer in numbers if len(of_layer) == 1]
     if len(indices) < len(layers) or len(set(indices)) < len(layers):
         name = names[layers[0].probed.module]
-        raise DoesNotFit("model", "one whose attention layers are numbered, one in each layer", name)
+        return DoesNotFit("model", "one whose attention layers are numbered, one in each layer", name)
     return indices
 
 
-def _require_plannable(text: Any, handle: Handle) -> None:
-    """Refuse what vLLM would compute otherwise, whatever the plan says."""
+def _why_not_planned(text: Any, handle: Handle) -> DoesNotFit | None:
+    """What vLLM would compute otherwise, whatever the plan says; None where there is nothing."""
     if reason := why_not_reached(text.model_type):
-        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension.theta) else ""
-        raise DoesNotFit.because("model", reason, remedy=static)
+        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension.frequencies_or_rope) else ""
+        return DoesNotFit.because("model", reason, remedy=static)
     if not hasattr(text, "rope_parameters"):
-        raise DoesNotFit("config", "one with rope parameters", type(text).__name__)
+        return DoesNotFit("config", "one with rope parameters", type(text).__name__)
     if getattr(text, "kv_lora_rank", None):
-        raise DoesNotFit.because("model", "the plugin for vLLM cannot extend attention whose keys are latent (MLA)")
+        return DoesNotFit.because("model", "the plugin for vLLM cannot extend attention whose keys are latent (MLA)")
     parts = text.rope_parameters or {}
     if any("mrope_section" in part for part in (parts, *(x for x in parts.values() if isinstance(x, dict)))):
-        raise DoesNotFit.because("model", "the plugin for vLLM does not support positions of several axes (M-RoPE)")
+        return DoesNotFit.because("model", "the plugin for vLLM does not support positions of several axes (M-RoPE)")
     for layer in handle.layers:
         if layer.probed.own_mask:
             sentence = f"layer {layer.depth} {OWN_MASK}, which the plugin for vLLM does not carry"
-            raise DoesNotFit.because("model", sentence)
+            return DoesNotFit.because("model", sentence)
         if layer.probed.chunk is not None:
-            raise DoesNotFit.because("model", "the plugin for vLLM does not support layers that attend within chunks")
+            return DoesNotFit.because("model", "the plugin for vLLM does not support layers that attend within chunks")
         if is_lifted(layer):
             sentence = "lifted windows cannot be exported: vLLM frees the keys that leave a model's own window"
-            raise DoesNotFit.because("windows", sentence)
-        if isinstance(layer.extension.theta, TwoTables):
+            return DoesNotFit.because("windows", sentence)
+        if isinstance(layer.extension.frequencies_or_rope, TwoTables):
             sentence = "a plan cannot hold the checkpoint's two tables, one for short texts and one for long ones"
-            raise DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
+            return DoesNotFit.because("frequencies", sentence, remedy="add +instead to replace both")
+    return None
 
 
-def _require_for_attention(layers: Sequence[ExtendedLayer]) -> None:
-    """Refuse layers whose queries and keys Ropewalk's attention would read in another order than vLLM has them in."""
-    require_supported([layer.probed for layer in layers])
+def _why_not_attended(layers: Sequence[ExtendedLayer]) -> DoesNotFit | None:
+    """Which layers Ropewalk's attention in vLLM does not compute as transformers does, and why; None where it does."""
+    if reason := why_not_supported([layer.probed for layer in layers]):
+        return reason
     for layer in layers:
-        PagedLayer(layer_terms(layer.extension, layer.facts, None, layer.weights))  # refuses what pages cannot hold
+        if reason := why_not_in_pages(layer.extension, layer.facts):
+            return reason
+        layer_extension(layer.extension, layer.facts, layer.weights)  # refuses a table that is not finite
         if layer.probed.slots:
             sentence = f"layer {layer.depth} attends several times in one forward"
-            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+            return DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
         if layer.facts.weighted:
             sentence = f"layer {layer.depth} has norms with weights after the rotation"
-            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+            return DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
         if layer.probed.first or layer.probed.clockwise:
             sentence = f"layer {layer.depth} rotates {'clockwise' if layer.probed.clockwise else 'other dimensions'}"
-            raise DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+            return DoesNotFit.because("model", f"{sentence}, and the plugin's attention does not")
+    return None
 
 
 def _verify(host: PreTrainedModel, plans: Plans, place: Path) -> None:

@@ -1,10 +1,28 @@
-"""How presets derive their values from lengths."""
+"""The values of presets: their types, checked before a preset computes with them, and how they follow from lengths."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
 from ropewalk.errors import InvalidValue
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.record import require_arguments
 
 Length = int | None
+Given = ParamSpec("Given")
+
+
+def checked_arguments(preset: Callable[Given, Extension]) -> Callable[Given, Extension]:
+    """A preset whose values are refused before it runs where they are not of the declared types."""
+
+    @wraps(preset)
+    def checked(*args: Given.args, **values: Given.kwargs) -> Extension:
+        require_arguments(preset, values)
+        return preset(*args, **values)
+
+    return checked
 
 
 def require_whole(name: str, value: object) -> None:

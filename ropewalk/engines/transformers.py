@@ -15,8 +15,8 @@ from ropewalk.engines.rules.rotation import (
     LAYOUT,
     Asked,
     Caution,
-    EngineFormulas,
     EngineRotation,
+    EngineRules,
     LengthRule,
     NotServed,
     RopeConfig,
@@ -24,6 +24,7 @@ from ropewalk.engines.rules.rotation import (
     VersionRange,
 )
 from ropewalk.engines.rules.standard import has_two_tables, standard_rotation
+from ropewalk.engines.rules.statement import EngineReading, ExportRules, StatedModel, is_lowered, place_temperature
 
 READS = {
     "default": (),
@@ -87,7 +88,18 @@ def cautions(config: RopeConfig, name: str, asked: Asked) -> tuple[Caution, ...]
     return (Caution(f"{OF_LENGTH}; keys in the cache keep the short one", harmful=True),)
 
 
-RULES = EngineFormulas(
+def rewrite(stated: StatedModel) -> EngineReading:
+    """Unchanged, but for a temperature that cos and sin do not bring to every logit."""
+    folded = place_temperature(stated)
+    return EngineReading(is_lowered(stated), folded)
+
+
+def command(place: str, stated: StatedModel) -> str:
+    """Loads it."""
+    return f'python -c "from transformers import AutoModelForCausalLM as A; A.from_pretrained({place!r})"'
+
+
+RULES = EngineRules(
     "transformers",
     (VersionRange((5, 20), (5, 23), "modeling_rope_utils.py of 5.20 to 5.23, 5.23.0 read and run"),),
     rotation,
@@ -95,4 +107,5 @@ RULES = EngineFormulas(
     reads,
     flags,
     cautions,
+    export=ExportRules(rewrite, command),
 )

@@ -1,1 +1,0 @@
-"""Exporting a model for an engine."""

@@ -1,1 +1,0 @@
-"""SGLang: what it computes from a config, and what is exported to it."""

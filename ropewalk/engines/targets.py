@@ -1,0 +1,23 @@
+"""The engines that serve models and the trainers that go on training them, each by its rules."""
+
+from __future__ import annotations
+
+from ropewalk.engines.llama_cpp.rules import RULES as LLAMA_CPP
+from ropewalk.engines.rules.rotation import EngineRules
+from ropewalk.engines.rules.statement import ExportRules
+from ropewalk.engines.sglang import RULES as SGLANG
+from ropewalk.engines.trainers import axolotl, llama_factory, torchtitan
+from ropewalk.engines.transformers import RULES as TRANSFORMERS
+from ropewalk.engines.vllm.rules import RULES as VLLM
+
+ENGINES: dict[str, EngineRules] = {rules.name: rules for rules in (VLLM, SGLANG, LLAMA_CPP, TRANSFORMERS)}
+# Continued training under a schedule, in the trainer's own settings.
+TRAINERS: dict[str, ExportRules] = {
+    "llama-factory": ExportRules(llama_factory.rewrite, llama_factory.command),
+    "axolotl": ExportRules(axolotl.rewrite, axolotl.command, folder=False),
+    "torchtitan": ExportRules(torchtitan.rewrite, torchtitan.command, folder=False),
+}
+TARGETS: dict[str, ExportRules] = {
+    **{name: ENGINES[name].export for name in ("transformers", "vllm", "sglang", "llama.cpp")},
+    **TRAINERS,
+}

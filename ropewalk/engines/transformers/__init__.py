@@ -1,1 +1,0 @@
-"""transformers as an engine: what it computes from a config, and what is exported to it."""

@@ -1,0 +1,77 @@
+"""The static part of an extension: one table of frequencies and one scale for all rows, as tables and configs hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension.extension import Extension
+from ropewalk.methods.facts import Facts
+
+FIRST = torch.tensor([0])
+
+
+class ConstantScale(NamedTuple):
+    """The factors of every row: of whole logits, and of the products of rotating dimensions beyond that."""
+
+    logits: float
+    rotation: float
+
+
+def why_not_static(extension: Extension, facts: Facts) -> DoesNotFit | None:
+    """Why rows differ, or what there is besides frequencies; None where one table of every row is all."""
+    for slot in ("reach", "biases"):
+        if extension.specs.get(slot):
+            name = extension.specs[slot][0].name
+            return DoesNotFit.because(slot, f"{name} ({slot}) cannot be expressed in rotary tables or in a config")
+    table = extension.frequencies_or_rope.table(facts, 1)
+    if len(extension.frequencies_or_rope.stages(facts, 64 * facts.trained_len)) > 1:
+        return DoesNotFit("frequencies", "the same for every row to fit in a table", extension.frequencies_or_rope.name)
+    if 2 * len(table.inv_freq) != facts.rotating:
+        rule = f"for the {facts.rotating} dimensions that the model rotates, to fit in its table"
+        return DoesNotFit("frequencies", rule, f"{extension.frequencies_or_rope.name} for {2 * len(table.inv_freq)}")
+    if table.log_decay.any():
+        return DoesNotFit("frequencies", "rotation without decay to fit in a table", extension.frequencies_or_rope.name)
+    return None
+
+
+def static_table(extension: Extension, facts: Facts) -> Tensor:
+    """The one table of every row, or a refusal."""
+    if reason := why_not_static(extension, facts):
+        raise reason
+    return extension.frequencies_or_rope.table(facts, 1).inv_freq
+
+
+def why_not_constant(extension: Extension, facts: Facts) -> DoesNotFit | None:
+    """Why the factors of rows differ; None where they are the same for all."""
+    for spec in extension.scales:
+        if spec.weights(facts):
+            return DoesNotFit("scales", "constant, not learned", spec.name)
+        if spec.of_row:
+            sentence = f"{spec.name} (scales) differs from row to row; one factor for all rows cannot express it"
+            return DoesNotFit.because("scales", sentence)
+    return None
+
+
+def constant_scale(extension: Extension, facts: Facts) -> ConstantScale:
+    """The factors of all rows, or a refusal."""
+    if reason := why_not_constant(extension, facts):
+        raise reason
+    logits = rotation = 1.0
+    for spec in extension.scales:
+        value = float(spec.scale(FIRST, facts, {}))
+        logits, rotation = (logits, rotation * value) if spec.of_rotation else (logits * value, rotation)
+    return ConstantScale(logits, rotation)
+
+
+def why_not_in_pages(extension: Extension, facts: Facts) -> DoesNotFit | None:
+    """Why keys that are rotated once, when they are written, are not those of every row; None where they are."""
+    if not extension.frequencies_or_rope.table(facts, 1).log_decay.any():
+        return None
+    sentence = (
+        f"keys of {extension.frequencies_or_rope.name} decay with the position, and cannot be kept in an engine's pages"
+    )
+    return DoesNotFit.because("frequencies", sentence)
