@@ -397,7 +397,7 @@ MUTATIONS = (
     Mutation("a guess among the others", "measure/tasks/generated/json_recall.py", '"chance": 1 / pairs', '"chance": 1 / (pairs - 1)', "measure/tasks/test_generated.py::test_the_pair_of_a_sample_stands_at_its_depth"),
     Mutation("rounds without every label", "measure/tasks/many_shot/label_map.py", "random.sample(nouns, len(nouns))", "random.choices(nouns, k=len(nouns))", "measure/tasks/test_many_shot.py::test_examples_come_in_rounds_of_all_labels_and_the_input_is_new"),
     Mutation("an input that was shown", "measure/tasks/many_shot/label_map.py", "but=asked.text", 'but=""', "measure/tasks/test_many_shot.py::test_the_input_that_is_asked_for_is_never_shown"),
-    Mutation("one token of a label is enough", "measure/tasks/many_shot/shots.py", "hits[0, span].all()", "hits[0, span].any()", "measure/tasks/test_many_shot.py::test_the_curve_is_by_the_number_of_examples_before"),
+    Mutation("one token of a label is enough", "measure/tasks/answers.py", "hits[0, span].all()", "hits[0, span].any()", "measure/tasks/test_many_shot.py::test_the_curve_is_by_the_number_of_examples_before"),
     Mutation("a curve that adds up", "measure/tasks/many_shot/shots.py", "islice(right, first,", "islice(right, 0,", "measure/tasks/test_many_shot.py::test_numbers_of_a_curve_by_hand"),
     Mutation("tokens that nothing fills", "measure/material/prompts.py", "size -= 0 < room < LEAST_FILLER and size > 0", "", "measure/material/test_prompts.py::test_units_and_filler_fill_a_length_to_the_token"),
     Mutation("a changed file taken for the same", "measure/comparison/runner.py", '**({"source": source} if source else {}),', "", "measure/tasks/test_outside.py::test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not"),

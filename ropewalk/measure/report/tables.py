@@ -100,7 +100,7 @@ def terminal(comparison: Comparison) -> list[Table]:
     return [
         _filled(ranked(comparison), every).for_terminal(title(comparison)),
         *(_of_task(comparison, task) for task in extra_tasks(comparison)),
-        _filled(ranked(comparison), [_change(comparison), VERDICT]).for_terminal(words=range(3)),
+        _filled(ranked(comparison), [_change(comparison), VERDICT]).for_terminal(words=range(3), long="ellipsis"),
     ]
 
 
@@ -121,7 +121,7 @@ def _losses(lengths: Sequence[int]) -> Callable[[Candidate], str]:
 
 def _headlines(task: Task, lengths: Sequence[int]) -> Callable[[Candidate], str]:
     """The main number of a task at some lengths; a share in percent."""
-    written = _percent if task.scored else _number
+    written = _percent if task.scored or task.name in COLUMNS.values() else _number
     return lambda one: " ".join(written(one, task.title, length, task.headline) for length in lengths)
 
 

@@ -27,13 +27,19 @@ class PageTable(NamedTuple):
     ends_in_words: bool = False
 
     def for_terminal(
-        self, title: str = "", *, words: Collection[int] = (0,), whole: Collection[int] = (), space: int = 1
+        self,
+        title: str = "",
+        *,
+        words: Collection[int] = (0,),
+        whole: Collection[int] = (),
+        long: Literal["fold", "ellipsis"] = "fold",
+        space: int = 1,
     ) -> Table:
-        """For a terminal, which folds long cells, except in `whole` columns; those of `words` begin at the left."""
+        """For a terminal: columns of `words` begin at the left, `whole` ones stay so, `long` cells fold or are cut."""
         drawn = Table(title=title or None, title_justify="left", box=None, padding=(0, space, 0, 0))
         for column, name in enumerate(self.head):
             justify: Literal["left", "right"] = "left" if column in words else "right"
-            drawn.add_column(name, justify=justify, overflow="fold", no_wrap=column in whole)
+            drawn.add_column(name, justify=justify, overflow=long, no_wrap=column in whole)
         for row in self.rows:
             drawn.add_row(*row)
         return drawn
