@@ -45,13 +45,12 @@ class LeaderboardResult(ComparisonResult):
     @property
     def table(self) -> PageTable:
         """A row for each line that was measured on all texts, the lowest loss first."""
-        head, rows = table(as_json(self.board))
-        return PageTable(head, tuple(rows), ends_in_words=True)
+        return table(as_json(self.board))
 
     @property
     def brief(self) -> PageTable:
         """The loss, what is behind it, and whether another line beats it."""
-        head, rows = table(as_json(self.board))
+        head, rows, _ = self.table
         chosen = [0, 1, 2, len(head) - 1]
         return PageTable(
             tuple(head[column] for column in chosen),

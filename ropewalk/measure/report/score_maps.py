@@ -151,12 +151,12 @@ def _rows(
     ]
 
 
-def _share_cell(name: str, place: Place, found: Estimate | None) -> ShareCell:
+def _share_cell(name: str, place: Place, score: Estimate | None) -> ShareCell:
     name += "".join(f", depth {depth:.0%}" for depth in place[1:])
     return (
         ShareCell(math.nan, f"{name}: not measured")
-        if found is None
-        else ShareCell(found.value, f"{name}: {estimated(found)}")
+        if score is None
+        else ShareCell(score.value, f"{name}: {estimated(score)}")
     )
 
 

@@ -105,31 +105,38 @@ def page_of(result: StreamResult, trained_len: int, settings: Json) -> ReportPag
 
 
 def figures(result: StreamResult, trained_len: int, name: str) -> list[ReportFigure]:
-    """Loss, time and cache by position."""
-    shown = (
-        ("loss", "Does the loss stay level?", "loss, nats per token", 3, 1.0),
-        ("milliseconds", "Does a token take longer, the later it comes?", "milliseconds per token", 3, 1.0),
-        ("cache_bytes", "Does the cache grow?", "cache, MiB", 1, 2.0**20),
+    """Loss, time and cache by position: one number of every section in each, and all of them in each file."""
+    shown = (  # file, number, question, its axis, digits, and what is one on it
+        ("stream", "loss", "Does the loss stay level?", "loss, nats per token", 3, 1.0),
+        (
+            "stream_time",
+            "milliseconds",
+            "Does a token take longer, the later it comes?",
+            "milliseconds per token",
+            3,
+            1.0,
+        ),
+        ("stream_cache", "cache_bytes", "Does the cache grow?", "cache, MiB", 1, 2.0**20),
     )
-    return [_figure(result, trained_len, name, *words) for words in shown]
-
-
-def _figure(
-    result: StreamResult, trained_len: int, name: str, field: str, question: str, up: str, digits: int, unit: float
-) -> ReportFigure:
-    """One number of every section; the file has all of them."""
     sections = result.stretches
-    values = tuple(getattr(section, field) / unit for section in sections)
-    chart = line_chart(
-        [Series(name or "the model", 0, tuple(float(section.stop) for section in sections), values)],
-        across="position in the text, tokens",
-        up=up,
-        marks=[trained_mark(trained_len)],
-        to=result.tokens,
-        digits=digits,
-        from_zero=field != "loss",
-    )
+    at = tuple(float(section.stop) for section in sections)
     caption = "By position in one long text. The dotted line is the trained length."
-    numbers = tuple(map(tuple, sections))
-    file = {"loss": "stream", "milliseconds": "stream_time", "cache_bytes": "stream_cache"}[field]
-    return ReportFigure(file, question, caption, chart, StreamSection._fields, numbers)
+    return [
+        ReportFigure(
+            file,
+            question,
+            caption,
+            line_chart(
+                [Series(name or "the model", 0, at, tuple(getattr(section, number) / unit for section in sections))],
+                across="position in the text, tokens",
+                up=up,
+                marks=[trained_mark(trained_len)],
+                to=result.tokens,
+                digits=digits,
+                from_zero=number != "loss",
+            ),
+            StreamSection._fields,
+            tuple(map(tuple, sections)),
+        )
+        for file, number, question, up, digits, unit in shown
+    ]
