@@ -56,7 +56,6 @@ from ropewalk.measure.progress import WorkProgress, showing_progress
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.comparison import as_json, write_report
 from ropewalk.measure.report.drawing import name_of
-from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.tables import (
     interval,
     notes,
@@ -65,11 +64,10 @@ from ropewalk.measure.report.tables import (
     short,
     table,
     terminal,
-    terminal_extras,
     title,
-    verdicts,
 )
 from ropewalk.measure.report.titles import texts
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, aligned
 from ropewalk.measure.tasks.task import Task
 from ropewalk.measure.tasks.task_line import tasks_named
@@ -134,7 +132,7 @@ class ComparisonResult(MeasuredResult):
     def for_terminal(self) -> Iterator[RenderableType]:
         """All losses in one table, the verdicts in a second; notes, what was not measured, the advice."""
         comparison = self.comparison
-        for drawn in (terminal(comparison), *terminal_extras(comparison), verdicts(comparison)):
+        for drawn in terminal(comparison):
             yield drawn
             yield ""
         for note in notes(comparison):

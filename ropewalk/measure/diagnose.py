@@ -22,8 +22,8 @@ from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.progress import showing_progress
 from ropewalk.measure.report.diagnosis import MEASURES, as_json, findings, numbers, title, write_diagnosis
 from ropewalk.measure.report.drawing import name_of
-from ropewalk.measure.report.html_page import PageTable
-from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, rich_table
+from ropewalk.measure.report.written_tables import PageTable
+from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
 
@@ -69,7 +69,7 @@ class DiagnosisResult(MeasuredResult):
 
     def for_terminal(self) -> Iterator[RenderableType]:
         """The numbers, and the findings."""
-        yield rich_table(self.table, self.title)
+        yield self.table.for_terminal(self.title, whole=(0,))
         for words in self.sentences:
             yield textwrap.fill(words, TERMINAL_WIDTH, subsequent_indent="  ")
         yield ""

@@ -27,8 +27,8 @@ from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.lines import Extensions, lines_of
 from ropewalk.measure.opened_model import open_folder, open_model
 from ropewalk.measure.progress import showing_progress
-from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.leaderboard import BOARD, as_json, ranking_json, stopped, table, write_leaderboard
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.tasks.task_line import check_tasks, tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
@@ -45,13 +45,12 @@ class LeaderboardResult(ComparisonResult):
     @property
     def table(self) -> PageTable:
         """A row for each line that was measured on all texts, the lowest loss first."""
-        head, rows = table(as_json(self.board))
-        return PageTable(head, tuple(rows), ends_in_words=True)
+        return table(as_json(self.board))
 
     @property
     def brief(self) -> PageTable:
         """The loss, what is behind it, and whether another line beats it."""
-        head, rows = table(as_json(self.board))
+        head, rows, _ = self.table
         chosen = [0, 1, 2, len(head) - 1]
         return PageTable(
             tuple(head[column] for column in chosen),

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from ropewalk.folders import write_whole
-from ropewalk.measure.report.html_page import PageTable
-from ropewalk.measure.report.written_tables import csv_text
+from ropewalk.measure.report.written_tables import PageTable, csv_text
 from ropewalk.methods.spec import Json
 
 # A result in a notebook has no colours of its own, so that it is readable on a light and on a dark page.
@@ -105,16 +103,6 @@ def _line(row: Sequence[str], widths: Sequence[int], ends_in_words: bool) -> str
         for column, (text, width) in enumerate(zip(row, widths, strict=True))
     ]
     return f"  {'  '.join(cells)}".rstrip()
-
-
-def rich_table(table: PageTable, title: str | None = None) -> Table:
-    """A table for a terminal, whose first column has words and all others numbers."""
-    drawn = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for column, words in enumerate(table.head):
-        drawn.add_column(words, justify="right" if column else "left", overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*row)
-    return drawn
 
 
 def as_html(title: str, table: PageTable, sentences: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from ropewalk.methods.reach import Reach, effective_distances, furthest
 from ropewalk.methods.spec import Json
 from ropewalk.page.catalogue import key_of
 from ropewalk.page.engines import in_engines
-from ropewalk.page.warnings import needs_of, warnings
+from ropewalk.page.warnings import warnings
 
 CELLS = 64  # of a matrix, from the first token on; the last token comes after them
 BINS, SAMPLES = 48, 6  # of distances: bins of equal ratio, and distances in each
@@ -101,7 +101,6 @@ def _words(line: Line, extension: Extension) -> Json:
         "made": [(key, " + ".join(map(str, chain.from_iterable(one.specs.values())))) for key, one in made],
         "methods": list(methods),
         "way": "surgery" if extension.surgery else "decoding" if extension.decoding else "attention",
-        "needs": needs_of(line),
     }
 
 

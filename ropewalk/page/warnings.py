@@ -16,14 +16,14 @@ LEAST_FIRST: tuple[Needs, ...] = ("nothing", "tuning", "training")
 Warned = tuple[str, dict[str, float]]
 
 
-def needs_of(line: Line) -> Needs:
+def _needs_of(line: Line) -> Needs:
     """What a line needs on a trained rotary model: as much as the preset in it that needs most."""
     return max((needs(term.name) for term in line.terms), key=LEAST_FIRST.index, default="nothing")
 
 
 def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles: list[PairAngles]) -> list[Warned]:
     """The words that hold, under an extension that fits the model."""
-    ground, needed = extension.builds_on(facts), needs_of(line)
+    ground, needed = extension.builds_on(facts), _needs_of(line)
     schedule = extension.at_layer(0, ground).frequencies_or_rope
     changes_short = not torch.equal(schedule.table(ground, 1).inv_freq, RoPE().table(ground, 1).inv_freq)
     said = {

@@ -24,9 +24,9 @@ from ropewalk.measure.comparison.plan import in_precision, is_free
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress
-from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.tables import interval
-from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, rich_table
+from ropewalk.measure.report.written_tables import PageTable
+from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
 from ropewalk.search.conditions import LOADERS, Conditions
@@ -86,7 +86,7 @@ class FittedExtension(MeasuredResult):
     def for_terminal(self) -> Iterator[RenderableType]:
         """All that were tested, and which to use."""
         head, rows = self.table.head, self.table.rows
-        yield rich_table(PageTable(head[:-1], tuple(row[:-1] for row in rows)))  # the last column is for the page
+        yield PageTable(head[:-1], tuple(row[:-1] for row in rows)).for_terminal()  # the last column is for the page
         yield ""
         yield textwrap.fill(self.sentences[0], TERMINAL_WIDTH)
 

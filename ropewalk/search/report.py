@@ -19,9 +19,10 @@ from ropewalk.measure.comparison.verdict import BREAK
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, scatter
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Axis, Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
+from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
 from ropewalk.measure.report.tables import brief, interval, short, times_as_long
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.methods.frequencies.frequencies import trained_theta
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting_words import words

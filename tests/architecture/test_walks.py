@@ -14,7 +14,7 @@ from serve.conftest import call, client_of, running
 from serve.generation.small_engine import real_engine
 
 EXTEND, TOKEN, EXPORT = 27, 16, 34
-REQUEST, SERVED_TOKEN = (36, 11), (21, 7)  # files in all, and those of them that are the server's own
+REQUEST, SERVED_TOKEN = (38, 11), (23, 7)  # files in all, and those of them that are the server's own
 LINE = "rerope:window=8+log_n"
 
 

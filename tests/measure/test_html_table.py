@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 from hypothesis import given, strategies as st
 
-from ropewalk.measure.report.html_page import PageTable
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import STYLE, as_html
 
 TEXT = st.text(max_size=20)

@@ -1,6 +1,6 @@
 """Results in print: columns under each other, the best rows first, the rest counted."""
 
-from ropewalk.measure.report.html_page import PageTable
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import aligned
 
 

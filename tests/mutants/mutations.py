@@ -397,7 +397,7 @@ MUTATIONS = (
     Mutation("a guess among the others", "measure/tasks/generated/json_recall.py", '"chance": 1 / pairs', '"chance": 1 / (pairs - 1)', "measure/tasks/test_generated.py::test_the_pair_of_a_sample_stands_at_its_depth"),
     Mutation("rounds without every label", "measure/tasks/many_shot/label_map.py", "random.sample(nouns, len(nouns))", "random.choices(nouns, k=len(nouns))", "measure/tasks/test_many_shot.py::test_examples_come_in_rounds_of_all_labels_and_the_input_is_new"),
     Mutation("an input that was shown", "measure/tasks/many_shot/label_map.py", "but=asked.text", 'but=""', "measure/tasks/test_many_shot.py::test_the_input_that_is_asked_for_is_never_shown"),
-    Mutation("one token of a label is enough", "measure/tasks/many_shot/shots.py", "hits[0, span].all()", "hits[0, span].any()", "measure/tasks/test_many_shot.py::test_the_curve_is_by_the_number_of_examples_before"),
+    Mutation("one token of a label is enough", "measure/tasks/answers.py", "hits[0, span].all()", "hits[0, span].any()", "measure/tasks/test_many_shot.py::test_the_curve_is_by_the_number_of_examples_before"),
     Mutation("a curve that adds up", "measure/tasks/many_shot/shots.py", "islice(right, first,", "islice(right, 0,", "measure/tasks/test_many_shot.py::test_numbers_of_a_curve_by_hand"),
     Mutation("tokens that nothing fills", "measure/material/prompts.py", "size -= 0 < room < LEAST_FILLER and size > 0", "", "measure/material/test_prompts.py::test_units_and_filler_fill_a_length_to_the_token"),
     Mutation("a changed file taken for the same", "measure/comparison/runner.py", '**({"source": source} if source else {}),', "", "measure/tasks/test_outside.py::test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not"),
@@ -463,7 +463,7 @@ MUTATIONS = (
     Mutation("ranks over all lengths", "measure/comparison/predictors.py", "if point[0] == length", "if True", "measure/comparison/test_predictors.py"),
     Mutation("points within the trained length", "measure/comparison/predictors.py", "if key[1] > trained_len", "if key[1] >= trained_len", "measure/comparison/test_predictors.py"),
     Mutation("losses of answers as scores", "measure/comparison/predictors.py", '-numbers.get("loss", math.nan)', 'numbers.get("loss", math.nan)', "measure/comparison/test_predictors.py"),
-    Mutation("a map of depths without its limit", "measure/report/depths.py", "min(loss.value / FULL, 1.0)", "loss.value / FULL", "measure/report/test_depths.py"),
+    Mutation("a map of depths without its limit", "measure/report/score_maps.py", "min(loss.value / FULL, 1.0)", "loss.value / FULL", "measure/report/test_score_maps.py"),
     # Serving.
     Mutation("one row summed unlike many", "attention/paged/rows.py", "out_rgkd = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)", "many = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)\n    out_rgkd = out_egkd.sum(0, keepdim=True) if reads.rows == 1 else many", "attention/paged"),
     Mutation("steps of a single token", "serve/generation/model.py", "MULTIPLE = 16", "MULTIPLE = 1", "serve/generation/test_served_model.py::test_a_part_is_bit_for_bit_the_same_among_any_others"),

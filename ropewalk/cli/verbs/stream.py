@@ -60,7 +60,7 @@ def stream(
     if as_json:
         print_json({"folder": folder and str(folder), **settings, "trained_len": known, **result.to_json()})
     else:
-        Console(markup=False).print(table(result))
+        Console(markup=False).print(table(result).for_terminal(words=(), space=2))
         print("\n" + "\n".join([CAPTION, *summary(result)]))
         if page:
             print(f"Written to {folder}; the page is {page.name}")

@@ -13,20 +13,17 @@ from ropewalk.files import finite_json
 from ropewalk.measure.comparison.changes import change_at, changes_by_position
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, reach
 from ropewalk.measure.report.advice import advice
-from ropewalk.measure.report.depths import biases_json
-from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.figures import figures, headline, keys_of
-from ropewalk.measure.report.formulas import FORMULAS, formulas
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
-from ropewalk.measure.report.predictions import prediction_section, predictions
-from ropewalk.measure.report.sections import Section, sections
+from ropewalk.measure.report.figures import headline, keys_of
+from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
+from ropewalk.measure.report.predictions import predictions
+from ropewalk.measure.report.score_maps import biases_json
+from ropewalk.measure.report.sections import parts
 from ropewalk.measure.report.tables import page_notes, table, title
 from ropewalk.measure.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
 from ropewalk.measure.tasks import Context, Task
 from ropewalk.measure.tasks.outside import source_mark
 
-ABOUT_FORMULAS = "What the methods do by their formulas alone, whatever the model has learned."
 ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."
 DATA = "results.json"
 MOST_IN_HEAD = 12  # extensions that the head of the page names
@@ -37,17 +34,17 @@ def write_report(
     folder: str | Path,
     *,
     command: str = "",
-    parts: Sequence[PagePart] = (),
+    before: Sequence[PagePart] = (),
     files: Mapping[str, str] = MappingProxyType({}),
     more: Mapping[str, Any] = MappingProxyType({}),
     pictures: str = "",
 ) -> Path:
     """The page, its figures as CSV and as `pictures`, and everything as JSON.
 
-    With other parts before its own, other `files` beside it, and `more` in the JSON.
+    With other parts `before` its own, other `files` beside it, and `more` in the JSON.
     """
     page = page_of(comparison, command)
-    page = replace(page, parts=[*parts, *page.parts])
+    page = replace(page, parts=[*before, *page.parts])
     results = finite_json({**as_json(comparison, command), **more})
     return write_page(
         page, Path(folder) / "report.html", {**files, DATA: json.dumps(results, indent=1) + "\n"}, pictures
@@ -56,9 +53,6 @@ def write_report(
 
 def page_of(comparison: Comparison, command: str = "") -> ReportPage:
     """What the page says."""
-    extensions = {candidate.line: candidate.extension for candidate in comparison.candidates}
-    keys = keys_of(comparison)
-    drawn = [*figures(comparison), *formulas(extensions, comparison.facts, comparison.lengths[-1], keys)]
     return ReportPage(
         kind="ropewalk compare",
         title=heading(comparison),
@@ -69,11 +63,11 @@ def page_of(comparison: Comparison, command: str = "") -> ReportPage:
         table=table(comparison),
         table_about=ABOUT_TABLE,
         notes=page_notes(comparison),
-        parts=_parts(_all_sections(comparison), drawn),
+        parts=parts(comparison),
         command=command,
         made={**comparison.made, **comparison.marks},
         data=DATA,
-        keys={name_of(line): key for line, key in keys.items()},
+        keys={name_of(line): key for line, key in keys_of(comparison).items()},
     )
 
 
@@ -105,22 +99,6 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
 def _texts(comparison: Comparison) -> int:
     """The texts of the loss, which decide."""
     return max((task.samples for task in comparison.tasks if task.name == Context.name), default=0)
-
-
-def _all_sections(comparison: Comparison) -> list[Section]:
-    """Those of the tasks, and which loss predicts the scores where that is known."""
-    known = predictions(comparison)
-    return [*sections(comparison), *([prediction_section(known)] if known else [])]
-
-
-def _parts(tasks: Sequence[Section], drawn: Sequence[ReportFigure]) -> list[PagePart]:
-    """A part for each task, and one for the formulas."""
-
-    def figures_of(name: str) -> tuple[ReportFigure, ...]:
-        return tuple(figure for figure in drawn if figure.section == name)
-
-    parts = [PagePart(task.name, task.about, figures_of(task.name), PageTable(task.head, task.rows)) for task in tasks]
-    return [*parts, PagePart(FORMULAS, ABOUT_FORMULAS, figures_of(FORMULAS))]
 
 
 def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from ropewalk.extension.extension import Extension
 from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
 from ropewalk.measure.diagnostics.diagnosis import DiagnosedSide, Diagnosis
 from ropewalk.measure.diagnostics.pass_states import Curves
-from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
-from ropewalk.measure.report.inside import SECTIONS, headline, insides, keys_of
+from ropewalk.measure.report.html_page import ReportPage, write_page
+from ropewalk.measure.report.inside import headline, keys_of, parts
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of, texts
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.methods.facts import Facts
 
 NOTES = (
@@ -65,18 +65,12 @@ def page_of(diagnosis: Diagnosis, command: str = "") -> ReportPage:
         table_name="Within the trained length and beyond",
         table_about="The mean of each number on either side of the trained length.",
         notes=NOTES,
-        parts=_parts(insides(diagnosis)),
+        parts=parts(diagnosis),
         command=command,
         made={**diagnosis.made, **diagnosis.marks},
         data=DATA,
         keys={name_of(line): key for line, key in keys_of(diagnosis).items()},
     )
-
-
-def _parts(drawn: Sequence[ReportFigure]) -> list[PagePart]:
-    """A part for each section that has figures."""
-    parts = {name: tuple(figure for figure in drawn if figure.section == name) for name in SECTIONS}
-    return [PagePart(name, SECTIONS[name], figures) for name, figures in parts.items() if figures]
 
 
 def title(diagnosis: Diagnosis) -> str:

@@ -1,23 +1,19 @@
-"""Figures of what a comparison measured, beginning with what answers at a glance."""
+"""Figures of what a comparison measured, beginning with what answers at a glance; `score_maps.py` has the maps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 from ropewalk.measure.comparison.changes import PositionChange, change_at, changes_by_position
 from ropewalk.measure.comparison.comparison import Candidate, Comparison
 from ropewalk.measure.comparison.verdict import BREAK, BREAKS
-from ropewalk.measure.metrics.intervals import Estimate, share
-from ropewalk.measure.report.depths import loss_by_depth
+from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, trained_mark
-from ropewalk.measure.report.drawing.charts import BASE_KEY, ReportFigure, Series, ShareCell, ShareMap, ShareRow
+from ropewalk.measure.report.drawing.charts import BASE_KEY, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.predictions import prediction_figure, predictions
-from ropewalk.measure.report.sections import REACH, estimated
-from ropewalk.measure.report.tables import ordered, short, standard
-from ropewalk.measure.tasks import Task
+from ropewalk.measure.report.tables import ordered, standard
 
 LOSS = "nats per token"
 SHORT = (
@@ -36,27 +32,6 @@ def keys_of(comparison: Comparison) -> dict[str, int]:
 def headline(comparison: Comparison) -> list[ReportFigure]:
     """Which extension to use, and where each begins to differ."""
     return [change(comparison), loss_by_position(comparison)]
-
-
-def figures(comparison: Comparison) -> list[ReportFigure]:
-    """Every figure of a task for which there are numbers, without those of the headline."""
-    drawn = [loss_by_length(comparison)] if len(comparison.lengths) > 1 else []
-    measured = list(dict.fromkeys(task.name for task in comparison.tasks))
-    for name in (task.name for task in _scored(comparison)):
-        drawn.append(score_by_length(comparison, name))
-        if _has_depths(comparison, name):
-            drawn += [score_by_depth(comparison, name), loss_by_depth(comparison, name, keys_of(comparison))]
-    if "repetition" in measured:
-        drawn.append(repetition_by_length(comparison))
-    if "damage" in measured:
-        drawn.append(damage(comparison))
-    if "perplexity" in measured:
-        drawn.append(perplexity_by_length(comparison))
-    if "longppl" in measured:
-        drawn.append(longppl_by_length(comparison))
-    if known := predictions(comparison):
-        drawn.append(prediction_figure(known))
-    return drawn
 
 
 def change(comparison: Comparison) -> ReportFigure:
@@ -133,44 +108,11 @@ def _finite(estimates: Sequence[Estimate]) -> bool:
     return all(math.isfinite(end) for end in ends) and any(ends)
 
 
-def loss_by_length(comparison: Comparison) -> ReportFigure:
-    """The same last tokens after growing context."""
-    estimates = {
-        candidate.line: {length: change_at(comparison, candidate, length) for length in comparison.lengths}
-        for candidate in comparison.candidates
-    }
-    up = f"loss minus the base model's {standard(comparison)}, {LOSS}"
-    what = "Loss of the same last tokens after more and more context: below 0 it does."
-    words = "Does more text help?", f"{SHORT if comparison.by_window else what} {CUT}"
-    return _by_length(comparison, "loss_by_length", words, up, "context", "change", estimates, signed=True)
+Numbers: TypeAlias = dict[str, dict[int, Estimate]]  # by line and length
 
 
-def repetition_by_length(comparison: Comparison) -> ReportFigure:
-    """Accuracy on repeated text."""
-    words = "Does it copy from far back?", "Next-token accuracy on half a trained length of text, repeated."
-    estimates = _estimates(comparison, "repetition", "accuracy")
-    return _by_length(comparison, "repetition_by_length", words, "accuracy", "repetition", "accuracy", estimates)
-
-
-def perplexity_by_length(comparison: Comparison) -> ReportFigure:
-    """Windows of each length, half overlapping."""
-    title = next(task.title for task in comparison.tasks if task.name == "perplexity")
-    words = "Perplexity of whole texts", f"In windows that overlap by half; each token counts once. {CUT}"
-    estimates = _estimates(comparison, title, "strided")
-    return _by_length(comparison, "perplexity_by_length", words, "perplexity", title, "strided", estimates)
-
-
-def longppl_by_length(comparison: Comparison) -> ReportFigure:
-    """The same key tokens in windows of each length."""
-    words = "Does it use the far text where far text counts?", f"Perplexity of the same key tokens. {CUT}"
-    estimates = _estimates(comparison, "longppl", "longppl")
-    return _by_length(comparison, "longppl_by_length", words, "LongPPL", "longppl", "longppl", estimates)
-
-
-Estimates = dict[str, dict[int, Estimate]]  # by line and length
-
-
-def _estimates(comparison: Comparison, task: str, number: str) -> Estimates:
+def numbers_at(comparison: Comparison, task: str, number: str) -> Numbers:
+    """One number of a task at every length where it was measured."""
     return {
         candidate.line: {
             length: row.numbers[number] for length in comparison.lengths if (row := candidate.at(task, length))
@@ -179,19 +121,57 @@ def _estimates(comparison: Comparison, task: str, number: str) -> Estimates:
     }
 
 
+def loss_by_length(comparison: Comparison) -> ReportFigure:
+    """The same last tokens after growing context."""
+    changes = {
+        candidate.line: {length: change_at(comparison, candidate, length) for length in comparison.lengths}
+        for candidate in comparison.candidates
+    }
+    what = "Loss of the same last tokens after more and more context: below 0 it does."
+    return _by_length(
+        comparison,
+        ("loss_by_length", "Does more text help?", f"{SHORT if comparison.by_window else what} {CUT}"),
+        f"loss minus the base model's {standard(comparison)}, {LOSS}",
+        "change",
+        changes,
+        signed=True,
+    )
+
+
+def repetition_by_length(comparison: Comparison) -> ReportFigure:
+    """Accuracy on repeated text."""
+    words = "Does it copy from far back?", "Next-token accuracy on half a trained length of text, repeated."
+    accuracy = numbers_at(comparison, "repetition", "accuracy")
+    named = ("repetition_by_length", *words)
+    return _by_length(comparison, named, "accuracy", "accuracy", accuracy, losses=False)
+
+
+def perplexity_by_length(comparison: Comparison) -> ReportFigure:
+    """Windows of each length, half overlapping."""
+    words = "Perplexity of whole texts", f"In windows that overlap by half; each token counts once. {CUT}"
+    strided = numbers_at(comparison, "perplexity", "strided")
+    return _by_length(comparison, ("perplexity_by_length", *words), "perplexity", "strided", strided)
+
+
+def longppl_by_length(comparison: Comparison) -> ReportFigure:
+    """The same key tokens in windows of each length."""
+    words = "Does it use the far text where far text counts?", f"Perplexity of the same key tokens. {CUT}"
+    longppl = numbers_at(comparison, "longppl", "longppl")
+    return _by_length(comparison, ("longppl_by_length", *words), "LongPPL", "longppl", longppl)
+
+
 def _by_length(
     comparison: Comparison,
-    name: str,
-    words: tuple[str, str],
+    named: tuple[str, str, str],
     up: str,
-    section: str,
     number: str,
-    estimates: Estimates,
+    estimates: Numbers,
     *,
+    losses: bool = True,
     signed: bool = False,
 ) -> ReportFigure:
+    """A line for each candidate; `losses` may break, and have a logarithmic scale."""
     keys = keys_of(comparison)
-    losses = section != "repetition"
     lines = [
         Series(
             name=name_of(candidate.line),
@@ -214,21 +194,17 @@ def _by_length(
         signed=signed,
         log=None if not losses else "signed log" if signed else "log",
     )
-    numbers = tuple(
-        (line, length, *estimate[:3]) for line, rows in estimates.items() for length, estimate in rows.items()
-    )
-    head = ("extension", "length", number, "low", "high")
-    return ReportFigure(name, *words, chart, head, numbers, section)
+    numbers = tuple((line, length, *one[:3]) for line, rows in estimates.items() for length, one in rows.items())
+    return ReportFigure(*named, chart, ("extension", "length", number, "low", "high"), numbers)
 
 
 def damage(comparison: Comparison) -> ReportFigure:
     """The loss that is added to short texts, the least at the top."""
     keys, trained = keys_of(comparison), comparison.trained_len
-    title = next(task.title for task in comparison.tasks if task.name == "damage")
     added = {
         candidate.line: row.numbers["loss"]
         for candidate in comparison.candidates
-        if (row := candidate.at(title, trained))
+        if (row := candidate.at("damage", trained))
     }
     rows = [
         IntervalRow(name_of(line), keys[line], estimate, broken=estimate.low > BREAK)
@@ -240,107 +216,4 @@ def damage(comparison: Comparison) -> ReportFigure:
     caption = f"Texts of the trained length; bars are 95 % intervals. {CUT}"
     numbers = tuple((line, *estimate) for line, estimate in added.items())
     head = ("extension", "loss", "low", "high", "texts")
-    return ReportFigure("damage", question, caption, chart, head, numbers, title)
-
-
-def _scored(comparison: Comparison) -> list[Task]:
-    """The first task of each name that has a score."""
-    return list({task.name: task for task in reversed(comparison.tasks) if task.scored}.values())[::-1]
-
-
-def _has_depths(comparison: Comparison, name: str) -> bool:
-    rows = [row for candidate in comparison.candidates for row in candidate.rows if row.task.name == name]
-    return any("depth" in sample for row in rows for sample in row.samples)
-
-
-def score_by_length(comparison: Comparison, name: str) -> ReportFigure:
-    """The score of a task as a map; the mean over all tasks of that name, which alone has no interval."""
-    titles = [task.title for task in comparison.tasks if task.name == name]
-    headline = next(task.headline for task in comparison.tasks if task.name == name)
-    estimates = _estimates(comparison, titles[0], headline) if len(titles) == 1 else _means(comparison, name)
-    question = "How many passkeys are found?" if name == "passkey" else f"How much of {name} is right?"
-    over = "" if len(titles) == 1 else f", averaged over {', '.join(titles)}"
-    caption = f"Share correct, by length{over}."
-    keys = keys_of(comparison)
-    rows = [
-        ShareRow(
-            name_of(candidate.line),
-            keys[candidate.line],
-            tuple(
-                _cell(estimates[candidate.line].get(length), f"{name_of(candidate.line)}, {length:,} tokens")
-                for length in comparison.lengths
-            ),
-        )
-        for candidate in ordered(comparison)
-    ]
-    groups = [(f"{length:,}", 1) for length in comparison.lengths]
-    chart = ShareMap(rows=rows, groups=groups, columns=(), above="tokens", ends=("0%", "100%"))
-    numbers = tuple(
-        (line, length, *estimate[:3]) for line, row in estimates.items() for length, estimate in row.items()
-    )
-    head = ("extension", "length", "score" if len(titles) > 1 else headline, "low", "high")
-    section = titles[0] if len(titles) == 1 else REACH
-    return ReportFigure(f"{name}_by_length", question, caption, chart, head, numbers, section)
-
-
-def _means(comparison: Comparison, name: str) -> Estimates:
-    return {
-        candidate.line: {
-            length: Estimate(score, -math.inf, math.inf, 1) for length, score in candidate.scores(name).items()
-        }
-        for candidate in comparison.candidates
-    }
-
-
-def _cell(estimate: Estimate | None, place: str) -> ShareCell:
-    if estimate is None:
-        return ShareCell(math.nan, f"{place}: not measured")
-    return ShareCell(estimate.value, f"{place}: {estimated(estimate)}")
-
-
-def score_by_depth(comparison: Comparison, name: str) -> ReportFigure:
-    """One map of all candidates: depths side by side in each length."""
-    grids = {candidate.line: _grid(candidate, name) for candidate in comparison.candidates}
-    depths = {
-        length: sorted({depth for grid in grids.values() for n, depth in grid if n == length})
-        for length in comparison.lengths
-    }
-    columns = [(length, depth) for length in comparison.lengths for depth in depths[length]]
-    keys = keys_of(comparison)
-    rows = [
-        ShareRow(
-            name_of(candidate.line),
-            keys[candidate.line],
-            tuple(
-                _cell(
-                    grids[candidate.line].get(cell),
-                    f"{name_of(candidate.line)}, {cell[0]:,} tokens, depth {cell[1]:.0%}",
-                )
-                for cell in columns
-            ),
-        )
-        for candidate in ordered(comparison)
-    ]
-    chart = ShareMap(
-        rows=rows,
-        groups=[(short(length), len(depths[length])) for length in comparison.lengths if depths[length]],
-        columns=[f"{depth:.0%}" for _, depth in columns],
-        above="tokens, and depth in the text",
-        ends=("missed", "found"),
-    )
-    question = f"Where in the text is {'a passkey' if name == 'passkey' else 'it'} found?"
-    caption = "Share correct, by length and by depth in the text: 0% is its beginning, far from the question."
-    numbers: list[tuple[Any, ...]] = [
-        (line, *cell, *estimate[:3]) for line, grid in grids.items() for cell, estimate in sorted(grid.items())
-    ]
-    head = ("extension", "length", "depth", "right", "low", "high")
-    return ReportFigure(f"{name}_by_depth", question, caption, chart, head, tuple(numbers), name)
-
-
-def _grid(candidate: Candidate, name: str) -> dict[tuple[int, float], Estimate]:
-    """The share correct in each cell of length and depth."""
-    cells: dict[tuple[int, float], list[bool]] = {}
-    for row in candidate.rows:
-        for sample in row.samples if row.task.name == name else ():
-            cells.setdefault((row.length, sample["depth"]), []).append(bool(sample["right"]))
-    return {cell: share(sum(right), len(right)) for cell, right in cells.items()}
+    return ReportFigure("damage", question, caption, chart, head, numbers)

@@ -14,19 +14,21 @@ from ropewalk.measure.diagnostics import PairAngles, decay, pair_angles
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, spanning
 from ropewalk.measure.report.drawing.charts import Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
+from ropewalk.measure.report.html_page import PagePart
 from ropewalk.methods.facts import Facts
 
 PANEL_BINS = 96  # of distance, in a panel
 PAIRS_SHOWN = 9  # pairs in a table
 
-FORMULAS = "formulas"  # the section of the page
+ABOUT = "What the methods do by their formulas alone, whatever the model has learned."
 
 Extensions = Mapping[str, Extension]  # by the line that names them
 
 
-def formulas(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> list[ReportFigure]:
+def formulas(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> PagePart:
     """Both figures, for texts of a length; `keys` are the styles of the extensions on their page."""
-    return [rotations_by_pair(extensions, facts, length, keys), decay_by_distance(extensions, facts, length, keys)]
+    drawn = (figure(extensions, facts, length, keys) for figure in (rotations_by_pair, decay_by_distance))
+    return PagePart("formulas", ABOUT, tuple(drawn))
 
 
 def decay_by_distance(extensions: Extensions, facts: Facts, length: int, keys: Mapping[str, int]) -> ReportFigure:
@@ -55,7 +57,7 @@ def decay_by_distance(extensions: Extensions, facts: Facts, length: int, keys: M
     )
     question = "How does attention fall with distance?"
     head = ("extension", "distance", "mean", "low", "high")
-    return ReportFigure("decay_by_distance", question, caption, chart, head, tuple(numbers), FORMULAS)
+    return ReportFigure("decay_by_distance", question, caption, chart, head, tuple(numbers))
 
 
 def _binned(by_distance: Tensor) -> list[tuple[float, float, float, float]]:
@@ -102,7 +104,7 @@ def rotations_by_pair(extensions: Extensions, facts: Facts, length: int, keys: M
         " angles that training did not have."
     )
     question = "Which pairs meet angles that training did not have?"
-    return ReportFigure("turns_by_pair", question, caption, chart, head, tuple(rows), FORMULAS, tuple(_table(by_line)))
+    return ReportFigure("turns_by_pair", question, caption, chart, head, tuple(rows), tuple(_table(by_line)))
 
 
 def _by_curve(by_line: Mapping[str, list[PairAngles]]) -> dict[tuple[float, ...], list[str]]:

@@ -20,20 +20,13 @@ from ropewalk.folders import replace_files, write_text
 from ropewalk.measure.report.drawing.charts import LIGHT, Chart, ReportFigure, style_of
 from ropewalk.measure.report.drawing.names import name_of, visible
 from ropewalk.measure.report.drawing.paper import formats_of, write_pictures
+from ropewalk.measure.report.written_tables import PageTable
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 MOST_ROWS = 500  # of a table of numbers
 NO_NUMBER = dict.fromkeys(("", "-", "mem", "died", "nan"), "")
 ENDS = {**NO_NUMBER, "inf": "1e999", "-inf": "-1e999"}  # JavaScript reads these as infinite
 NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-
-
-class PageTable(NamedTuple):
-    """Words in rows; `ends_in_words`: the last column is text and may take several lines."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    ends_in_words: bool = False
 
 
 class PagePart(NamedTuple):

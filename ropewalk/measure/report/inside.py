@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
 from ropewalk.measure.diagnostics.diagnosis import DiagnosedSide, Diagnosis
@@ -12,25 +13,20 @@ from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, map_panel, spanning, trained_mark
 from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.formulas import FORMULAS, formulas
+from ropewalk.measure.report.formulas import formulas
+from ropewalk.measure.report.html_page import PagePart
 
 DOTS = 500  # hidden states in a panel
 SHADES = (1.0, 0.3, 0.45, 0.6, 0.8, 1.0)  # of the sixths of a text
 POSITION, DISTANCE = "position in the text, tokens", "distance of the key, tokens"
 LOSS = "nats per token"
+MEAN_OVER_LAYERS = "By the position of the query: the mean over layers."
+ABOUT_NEAR = "Attention that spreads over far keys is taken from the near ones."
+ABOUT_LOGITS = "Distances that did not occur in training can give logits that did not either."
+ABOUT_ENTROPY = "Over how many keys a query spreads its attention: n equal shares have an entropy of ln(n)."
+ABOUT_SINKS = "Models give attention that they need nowhere to the first tokens, and may break without them."
+ABOUT_TERMS = "The four terms of a product whose queries and keys have biases."
 TERMS = ("q k", "a k (query's bias)", "q b (key's bias)", "a b (both biases)")
-
-# The sections of the page, each with its sentence.
-SECTIONS = {
-    "loss": "How well each token is predicted, by its position.",
-    "attention on near keys": "Attention that spreads over far keys is taken from the near ones.",
-    "logits": "Distances that did not occur in training can give logits that did not either.",
-    "entropy": "Over how many keys a query spreads its attention: n equal shares have an entropy of ln(n).",
-    "sinks": "Models give attention that they need nowhere to the first tokens, and may break without them.",
-    "hidden states": "Tokens beyond the trained length may leave the region of training.",
-    "biases of queries and keys": "The four terms of a product whose queries and keys have biases.",
-    FORMULAS: "What the methods do by their formulas alone, whatever the model has learned.",
-}
 
 
 def keys_of(diagnosis: Diagnosis) -> dict[str, int]:
@@ -44,20 +40,22 @@ def headline(diagnosis: Diagnosis) -> list[ReportFigure]:
     return [change(diagnosis)] if diagnosis.changes else []
 
 
-def insides(diagnosis: Diagnosis) -> list[ReportFigure]:
+def parts(diagnosis: Diagnosis) -> list[PagePart]:
     """Every figure for which there are numbers, without that of the headline."""
     extensions = {side.line: side.extension for side in diagnosis.sides}
-    drawn = [
-        loss(diagnosis),
-        *mass_of_last(diagnosis),
-        *logits_by_distance(diagnosis),
-        *entropy(diagnosis),
-        *mass_of_first(diagnosis),
-        sinks(diagnosis),
-        states(diagnosis),
-        *formulas(extensions, diagnosis.facts, diagnosis.length, keys_of(diagnosis)),
+    terms = PagePart("biases of queries and keys", ABOUT_TERMS, tuple(bias_terms(diagnosis)))
+    return [
+        PagePart("loss", "How well each token is predicted, by its position.", (loss(diagnosis),)),
+        PagePart("attention on near keys", ABOUT_NEAR, mass_of_last(diagnosis)),
+        PagePart("logits", ABOUT_LOGITS, logits_by_distance(diagnosis)),
+        PagePart("entropy", ABOUT_ENTROPY, entropy(diagnosis)),
+        PagePart("sinks", ABOUT_SINKS, (*mass_of_first(diagnosis), sinks(diagnosis))),
+        PagePart(
+            "hidden states", "Tokens beyond the trained length may leave the region of training.", (states(diagnosis),)
+        ),
+        *([terms] if terms.figures else []),
+        formulas(extensions, diagnosis.facts, diagnosis.length, keys_of(diagnosis)),
     ]
-    return [*drawn, bias_terms(diagnosis)] if any(side.terms for side in diagnosis.sides) else drawn
 
 
 def change(diagnosis: Diagnosis) -> ReportFigure:
@@ -76,8 +74,7 @@ def loss(diagnosis: Diagnosis) -> ReportFigure:
     """By position, both sides in one plot."""
     curves = {side.line: side.losses for side in diagnosis.sides}
     words = "How well is each token predicted?", f"Loss by position, in texts of {diagnosis.length:,} tokens."
-    drawn = _by_position(diagnosis, "loss", words, f"loss, {LOSS}", curves, keys_of(diagnosis), begin=1)
-    return drawn._replace(section="loss")
+    return _by_position(diagnosis, "loss", words, f"loss, {LOSS}", curves, keys_of(diagnosis), begin=1)
 
 
 def sinks(diagnosis: Diagnosis) -> ReportFigure:
@@ -93,14 +90,9 @@ def sinks(diagnosis: Diagnosis) -> ReportFigure:
     begin, up = getattr(reach, "n_sink", 1), f"loss minus that with sinks, {LOSS}"
     curves = {**kept, **diagnosis.streams.changes}
     drawn = _by_position(diagnosis, "sinks", words, up, curves, keys, begin=begin, signed=True)
-    losses = {"kept": diagnosis.streams.kept, "replaced by line breaks": diagnosis.streams.replaced}
-    losses["removed"] = diagnosis.streams.removed
-    rows = [(*row, value) for row, value in zip(drawn.numbers, _joined(losses.values()), strict=True)]
-    return drawn._replace(head=("curve", "position", "change", "loss"), numbers=tuple(rows), section="sinks")
-
-
-def _joined(curves: Any) -> list[float]:
-    return [value for curve in curves for value in curve]
+    losses = chain.from_iterable(diagnosis.streams)
+    rows = [(*row, value) for row, value in zip(drawn.numbers, losses, strict=True)]
+    return drawn._replace(head=("curve", "position", "change", "loss"), numbers=tuple(rows))
 
 
 def _by_position(
@@ -134,31 +126,25 @@ def _by_position(
     return ReportFigure(name, *words, chart, head, tuple(numbers))
 
 
-def entropy(diagnosis: Diagnosis) -> list[ReportFigure]:
+Figures: TypeAlias = tuple[ReportFigure, ...]
+
+
+def entropy(diagnosis: Diagnosis) -> Figures:
     """Over how many keys a query spreads its attention."""
     words = "Is attention diluted?", "Entropy of attention by the position of the query: the mean over layers."
-    return _by_query(diagnosis, "entropy", words, "entropy, nats", lambda side: side.entropy, "entropy")
+    return _by_query(diagnosis, "entropy", words, "entropy, nats", lambda side: side.entropy)
 
 
-def mass_of_last(diagnosis: Diagnosis) -> list[ReportFigure]:
+def mass_of_last(diagnosis: Diagnosis) -> Figures:
     """Attention on near keys."""
-    words = (
-        f"How much attention stays on the last {NEAR_KEYS} keys?",
-        "By the position of the query: the mean over layers.",
-    )
-    section = "attention on near keys"
-    return _by_query(diagnosis, "mass_of_last", words, "share of attention", lambda side: side.last, section)
+    words = f"How much attention stays on the last {NEAR_KEYS} keys?", MEAN_OVER_LAYERS
+    return _by_query(diagnosis, "mass_of_last", words, "share of attention", lambda side: side.last)
 
 
-def mass_of_first(diagnosis: Diagnosis) -> list[ReportFigure]:
+def mass_of_first(diagnosis: Diagnosis) -> Figures:
     """Attention on the sinks."""
-    words = (
-        f"How much attention is on the first {SINKS} keys of the text?",
-        "By the position of the query: the mean over layers.",
-    )
-    return _by_query(
-        diagnosis, "mass_of_first", words, "share of attention", lambda side: side.first, "sinks", digits=3
-    )
+    words = f"How much attention is on the first {SINKS} keys of the text?", MEAN_OVER_LAYERS
+    return _by_query(diagnosis, "mass_of_first", words, "share of attention", lambda side: side.first, digits=3)
 
 
 def _by_query(
@@ -167,24 +153,21 @@ def _by_query(
     words: tuple[str, str],
     up: str,
     of: Callable[[DiagnosedSide], Curves],
-    section: str,
     *,
     digits: int = 2,
-) -> list[ReportFigure]:
+) -> Figures:
     """Lines of the means over layers, and a map of all layers."""
     keys, marks = keys_of(diagnosis), [trained_mark(diagnosis.facts.trained_len)]
-    lines = [Series(name_of(side.line), keys[side.line], of(side).at, _mean(of(side))) for side in diagnosis.sides]
+    means = {side.line: _mean(of(side)) for side in diagnosis.sides}
+    lines = [Series(name_of(side.line), keys[side.line], of(side).at, means[side.line]) for side in diagnosis.sides]
     chart = line_chart(lines, across=POSITION, up=up, marks=marks, to=diagnosis.length, digits=digits)
     what = up.split(",")[0]
-    means = tuple(
-        (side.line, *pair) for side in diagnosis.sides for pair in zip(of(side).at, _mean(of(side)), strict=True)
-    )
+    at = [(side.line, *pair) for side in diagnosis.sides for pair in zip(of(side).at, means[side.line], strict=True)]
     numbers = tuple((side.line, *row) for side in diagnosis.sides for row in _rows(of(side)))
-    head = ("extension", "layer", "position", what)
-    return [
-        ReportFigure(name, *words, chart, ("extension", "position", what), means, section),
-        _map(diagnosis, name, up, of, POSITION, head, numbers)._replace(section=section),
-    ]
+    return (
+        ReportFigure(name, *words, chart, ("extension", "position", what), tuple(at)),
+        _map(diagnosis, name, up, of, POSITION, ("extension", "layer", "position", what), numbers),
+    )
 
 
 def _map(
@@ -210,7 +193,7 @@ def _map(
     return ReportFigure(f"{name}_by_layer", f"{what.capitalize()} in every layer", caption, chart, head, numbers)
 
 
-def logits_by_distance(diagnosis: Diagnosis) -> list[ReportFigure]:
+def logits_by_distance(diagnosis: Diagnosis) -> Figures:
     """The largest logit of each layer, and the means."""
     keys, lines = keys_of(diagnosis), []
     for side in diagnosis.sides:
@@ -231,12 +214,10 @@ def logits_by_distance(diagnosis: Diagnosis) -> list[ReportFigure]:
     )
     layers = ("extension", "layer", "distance", "mean", "spread", "largest")
     grown = tuple(_grown(diagnosis))
-    return [
-        ReportFigure("logits_by_distance", *words, chart, head, means, "logits"),
-        _map(diagnosis, "logits", "largest logit", lambda side: side.growth.largest, DISTANCE, layers, grown)._replace(
-            section="logits"
-        ),
-    ]
+    return (
+        ReportFigure("logits_by_distance", *words, chart, head, means),
+        _map(diagnosis, "logits", "largest logit", lambda side: side.growth.largest, DISTANCE, layers, grown),
+    )
 
 
 def _mean(curves: Curves) -> tuple[float, ...]:
@@ -271,7 +252,7 @@ def states(diagnosis: Diagnosis) -> ReportFigure:
     words = "Do hidden states leave the region of training?", caption
     rows = [(s.line, p.layer - 1, at, *xy) for s, p in planes for at, xy in zip(p.positions, p.points, strict=True)]
     head = ("extension", "layer", "position", "x", "y")
-    return ReportFigure("states", *words, chart, head, tuple(rows), "hidden states")
+    return ReportFigure("states", *words, chart, head, tuple(rows))
 
 
 def _sixths(positions: Sequence[int], points: Sequence[tuple[float, float]], length: int, key: int) -> Iterator[Series]:
@@ -285,9 +266,11 @@ def _sixths(positions: Sequence[int], points: Sequence[tuple[float, float]], len
             yield Series("", key, x, y, look="dots", sizes=sizes, colour=colour, alpha=alpha, marker=0)
 
 
-def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
-    """Of the base model: the mean over layers."""
-    side = next(side for side in diagnosis.sides if side.terms)
+def bias_terms(diagnosis: Diagnosis) -> Figures:
+    """Of the base model: the mean over layers; nothing where queries and keys have no biases."""
+    side = next((side for side in diagnosis.sides if side.terms), None)
+    if side is None:
+        return ()
     terms = side.terms or ()
     lines = [
         Series(name, OTHERS + key, curves.at, _mean(curves))
@@ -301,8 +284,7 @@ def bias_terms(diagnosis: Diagnosis) -> ReportFigure:
     )
     rows = [(name, *row) for name, curves in zip(TERMS, terms, strict=False) for row in _rows(curves)]
     head = ("term", "layer", "distance", "product")
-    section = "biases of queries and keys"
-    return ReportFigure("bias_terms", *words, chart, head, tuple(rows), section)
+    return (ReportFigure("bias_terms", *words, chart, head, tuple(rows)),)
 
 
 def _rows(curves: Curves) -> list[tuple[Any, ...]]:

@@ -15,11 +15,11 @@ from ropewalk.measure.report.comparison import write_report
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.drawing.paper import formats_of
 from ropewalk.measure.report.figures import keys_of
-from ropewalk.measure.report.html_page import PagePart, PageTable
+from ropewalk.measure.report.html_page import PagePart
 from ropewalk.measure.report.leaderboard_picture import RUNS, picture
 from ropewalk.measure.report.tables import size
 from ropewalk.measure.report.titles import of_projects
-from ropewalk.measure.report.written_tables import code, code_block, markdown_table, prose
+from ropewalk.measure.report.written_tables import PageTable, code, code_block, markdown_table, prose
 from ropewalk.methods.spec import Json
 
 PLAIN = re.compile(r"(?!www\.)[\w./ -]+")
@@ -55,16 +55,15 @@ def write_leaderboard(board: Leaderboard, folder: str | Path, *, command: str = 
     shown = next((f"{BOARD}.{kind}" for kind in ("svg", "png") if kind in formats_of(pictures)), "")
     files = {DATA: json.dumps(values, indent=1) + "\n", PAGE: markdown(values, shown)}
     figures = (picture(board, keys_of(board.comparison)),) if board.entries else ()  # nobody may have a loss
-    head, rows = table(values)
     parts = [
-        PagePart(NAME, ABOUT, figures, PageTable(head, tuple(rows), ends_in_words=True)),
+        PagePart(NAME, ABOUT, figures, table(values)),
         PagePart(
             STOPPED_NAME, ABOUT_STOPPED, (), PageTable(("extension", "why"), tuple(stopped(values)), ends_in_words=True)
         ),
     ]
     more = {BOARD: ranking_json(board)}
     return write_report(
-        board.comparison, folder, command=command, parts=parts, files=files, more=more, pictures=pictures
+        board.comparison, folder, command=command, before=parts, files=files, more=more, pictures=pictures
     )
 
 
@@ -117,7 +116,7 @@ def _entry(entry: RankedEntry) -> Json:
 
 def markdown(values: Json, picture: str = "") -> str:
     """The page, from what `leaderboard.json` holds, with the file of its picture if there is one."""
-    head, rows = table(values)
+    head, rows, _ = table(values)
     parts = [
         f"# Leaderboard: {_model(values)} at {values['target_len']:,} tokens",
         _about(values),
@@ -152,7 +151,7 @@ def _about(values: Json) -> str:
     return words
 
 
-def table(values: Json) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def table(values: Json) -> PageTable:
     """One row for each line that was measured on all texts."""
     length = f"{values['target_len']:,}"
     head = (
@@ -167,7 +166,7 @@ def table(values: Json) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         "runs in",
         "front",
     )
-    return head, [_row(entry) for entry in values["entries"]]
+    return PageTable(head, tuple(map(_row, values["entries"])), ends_in_words=True)
 
 
 def _row(entry: Json) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from ropewalk.measure.comparison.predictors import Measured, Prediction, predict
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart
 from ropewalk.measure.report.drawing.charts import ReportFigure
-from ropewalk.measure.report.sections import Section, estimated
+from ropewalk.measure.report.html_page import PagePart
+from ropewalk.measure.report.tables import estimated
+from ropewalk.measure.report.written_tables import PageTable
 
 NAME = "which loss predicts the scores"
 ABOUT = (
@@ -33,8 +35,8 @@ def predictions(comparison: Comparison) -> list[Prediction]:
     return predict(measured, comparison.trained_len)
 
 
-def prediction_section(known: Sequence[Prediction]) -> Section:
-    """A row for each score and loss."""
+def prediction_part(known: Sequence[Prediction]) -> PagePart:
+    """The figure, and a row for each score and loss."""
     rows = tuple(
         (
             one.score,
@@ -47,22 +49,25 @@ def prediction_section(known: Sequence[Prediction]) -> Section:
         )
         for one in known
     )
-    return Section(NAME, ABOUT, HEAD, rows)
+    return PagePart(NAME, ABOUT, (_figure(known),), PageTable(HEAD, rows))
 
 
-def prediction_figure(known: Sequence[Prediction]) -> ReportFigure:
+def _figure(known: Sequence[Prediction]) -> ReportFigure:
     """The correlations with their intervals, score by score."""
     losses = list(dict.fromkeys(one.loss for one in known))
     rows = [IntervalRow(f"{one.score}, {one.loss}", losses.index(one.loss), one.at_one_length) for one in known]
     across = "rank correlation of the loss with the score at one length"
-    chart = interval_chart(rows, across=across, zero="no correlation")
     numbers = tuple(
         (one.score, one.loss, kind, *estimate)
         for one in known
         for kind, estimate in (("all points", one.rho), ("at one length", one.at_one_length), ("lead", one.lead))
         if isinstance(estimate, Estimate)
     )
-    head = ("score", "loss", "kind", "value", "low", "high", "points")
-    caption = "Over extensions, within each length: -1 where lower losses always go with higher scores."
-    title = "Which loss predicts the scores?"
-    return ReportFigure("loss_predicts_score", title, caption, chart, head, numbers, NAME)
+    return ReportFigure(
+        "loss_predicts_score",
+        "Which loss predicts the scores?",
+        "Over extensions, within each length: -1 where lower losses always go with higher scores.",
+        interval_chart(rows, across=across, zero="no correlation"),
+        ("score", "loss", "kind", "value", "low", "high", "points"),
+        numbers,
+    )

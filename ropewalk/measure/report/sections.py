@@ -1,16 +1,21 @@
-"""A section for each task: every number at every length with its interval; then the effective lengths."""
+"""The parts of a comparison's page: each task with its figures and every number; the effective lengths; formulas."""
 
 from __future__ import annotations
 
-import math
 import sys
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, reach
 from ropewalk.measure.metrics.correlation import LLAMA_2, OWN
-from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.measure.report import figures
+from ropewalk.measure.report.drawing.charts import ReportFigure
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.tables import mark, ordered, other_tokens
+from ropewalk.measure.report.formulas import formulas
+from ropewalk.measure.report.html_page import PagePart
+from ropewalk.measure.report.predictions import prediction_part, predictions
+from ropewalk.measure.report.score_maps import score_maps
+from ropewalk.measure.report.tables import estimated, mark, ordered, other_tokens
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.tasks import Context, Task
 
 REACH = "effective length"
@@ -21,29 +26,46 @@ ABOUT_REACH = (
 )
 
 
-class Section(NamedTuple):
-    """A table with a title and a sentence."""
-
-    name: str
-    about: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def sections(comparison: Comparison) -> list[Section]:
-    """What was measured, task by task."""
-    tasks = [_section_of(comparison, task) for task in comparison.tasks]
-    names = list(dict.fromkeys(task.name for task in comparison.tasks if task.scored))
-    return [*tasks, _effective_lengths(comparison, names)] if names else tasks
+FIGURES: Mapping[str, Callable[[Comparison], ReportFigure]] = {  # of tasks without a score
+    "repetition": figures.repetition_by_length,
+    "damage": figures.damage,
+    "perplexity": figures.perplexity_by_length,
+    "longppl": figures.longppl_by_length,
+}
 
 
-def _section_of(comparison: Comparison, task: Task) -> Section:
+def parts(comparison: Comparison) -> list[PagePart]:
+    """What was measured, task by task; what follows from all tasks, where that is known; and the formulas."""
+    scored = dict.fromkeys(task.name for task in comparison.tasks if task.scored)
+    drawn = {name: score_maps(comparison, name) for name in scored}
+    tasks = [_part_of(comparison, task, drawn) for task in comparison.tasks]
+    extensions = {candidate.line: candidate.extension for candidate in comparison.candidates}
+    known, longest = predictions(comparison), comparison.lengths[-1]
+    return [
+        *tasks,
+        *([_effective_lengths(comparison, drawn)] if drawn else []),
+        *([prediction_part(known)] if known else []),
+        formulas(extensions, comparison.facts, longest, figures.keys_of(comparison)),
+    ]
+
+
+def _part_of(comparison: Comparison, task: Task, maps: Mapping[str, list[ReportFigure]]) -> PagePart:
     lengths = task.at(comparison.lengths, comparison.trained_len)
     rows = [row for candidate in ordered(comparison) for row in _rows(candidate, task, lengths)]
     head = ("extension", "number", *(f"{length:,}" for length in lengths))
     about = (sys.modules[type(task).__module__].__doc__ or "").partition("\n")[0]
-    apart = other_tokens(comparison) if task.title == Context.name else ()
-    return Section(task.title, " ".join([about, *apart]), head, tuple(rows))
+    drawn = [FIGURES[task.name](comparison)] if task.name in FIGURES else []
+    if task.title == Context.name:
+        about = " ".join([about, *other_tokens(comparison)])
+        drawn += [figures.loss_by_length(comparison)] if len(comparison.lengths) > 1 else []
+    if len(_titles(comparison, task.name)) == 1:
+        drawn += maps.get(task.name, [])
+    return PagePart(task.title, about, tuple(drawn), PageTable(head, tuple(rows)))
+
+
+def _titles(comparison: Comparison, name: str) -> list[str]:
+    """The tasks of one name: of several, the maps show the mean, which belongs to none of them."""
+    return [task.title for task in comparison.tasks if task.name == name]
 
 
 def _rows(candidate: Candidate, task: Task, lengths: tuple[int, ...]) -> list[tuple[str, ...]]:
@@ -67,7 +89,7 @@ def _in_words(name: str) -> str:
     return "KL divergence" if name == "kl" else name.replace("_", " ")
 
 
-def _effective_lengths(comparison: Comparison, names: list[str]) -> Section:
+def _effective_lengths(comparison: Comparison, maps: Mapping[str, list[ReportFigure]]) -> PagePart:
     head = (
         "extension",
         "task",
@@ -76,8 +98,9 @@ def _effective_lengths(comparison: Comparison, names: list[str]) -> Section:
         f"above {LLAMA_2:.1%}",
         f"{OWN:.0%} of base model",
     )
-    rows = [_effective(comparison, candidate, name) for name in names for candidate in ordered(comparison)]
-    return Section(REACH, ABOUT_REACH, head, tuple(rows))
+    rows = [_effective(comparison, candidate, name) for name in maps for candidate in ordered(comparison)]
+    drawn = [one for name, alike in maps.items() if len(_titles(comparison, name)) > 1 for one in alike]
+    return PagePart(REACH, ABOUT_REACH, tuple(drawn), PageTable(head, tuple(rows)))
 
 
 def _effective(comparison: Comparison, candidate: Candidate, name: str) -> tuple[str, ...]:
@@ -88,10 +111,3 @@ def _effective(comparison: Comparison, candidate: Candidate, name: str) -> tuple
 
 def _length(comparison: Comparison, length: int | None) -> str:
     return f"below {comparison.lengths[0]:,}" if length is None else f"{length:,}"
-
-
-def estimated(estimate: Estimate) -> str:
-    """A number with its interval, where it has one."""
-    value, low, high = (f"{number:.2f}" if round(number, 2) else "0.00" for number in estimate[:3])
-    interval = f" [{low}, {high}]"
-    return value + (interval if math.isfinite(estimate.high - estimate.low) else "")

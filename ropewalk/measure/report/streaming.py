@@ -7,15 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from rich.table import Table
-
 from ropewalk.measure.metrics.streaming import StreamResult, StreamSection
 from ropewalk.measure.report.drawing.build import line_chart, trained_mark
 from ropewalk.measure.report.drawing.charts import ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.html_page import PagePart, PageTable, ReportPage, write_page
+from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
 from ropewalk.measure.report.tables import size
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of
+from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.methods.spec import Json
 
 DATA = "stream.json"
@@ -24,15 +23,13 @@ HEAD = ("tokens read", "loss", "accuracy", "ms per token", "cache")
 CAPTION = "loss, accuracy, ms per token: in the tokens since the row above"
 
 
-def table(result: StreamResult) -> Table:
+def table(result: StreamResult) -> PageTable:
     """All sections, several in each row."""
-    drawn = Table(box=None, padding=(0, 2, 0, 0))
-    for name in HEAD:
-        drawn.add_column(name, justify="right")
-    for row in _rows(result.stretches):
-        cells = f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}"
-        drawn.add_row(*cells, size(row.cache_bytes))
-    return drawn
+    rows = (
+        (f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}", size(row.cache_bytes))
+        for row in _rows(result.stretches)
+    )
+    return PageTable(HEAD, tuple(rows))
 
 
 def _rows(sections: Sequence[StreamSection]) -> list[StreamSection]:
@@ -97,7 +94,7 @@ def page_of(result: StreamResult, trained_len: int, settings: Json) -> ReportPag
         ],
         advice=summary(result),
         headline=[lead],
-        table=page_table(result),
+        table=table(result),
         table_name="From the beginning to the end",
         table_about=f"{CAPTION[0].upper()}{CAPTION[1:]}; a click on a heading sorts.",
         parts=[PagePart("time and memory", "What reading costs, by position.", tuple(others))],
@@ -107,41 +104,39 @@ def page_of(result: StreamResult, trained_len: int, settings: Json) -> ReportPag
     )
 
 
-def page_table(result: StreamResult) -> PageTable:
-    """The rows of the table for the terminal."""
-    rows = (
-        (f"{row.stop:,}", f"{row.loss:.3f}", f"{row.accuracy:.3f}", f"{row.milliseconds:.3f}", size(row.cache_bytes))
-        for row in _rows(result.stretches)
-    )
-    return PageTable(HEAD, tuple(rows))
-
-
 def figures(result: StreamResult, trained_len: int, name: str) -> list[ReportFigure]:
-    """Loss, time and cache by position."""
-    shown = (
-        ("loss", "Does the loss stay level?", "loss, nats per token", 3, 1.0),
-        ("milliseconds", "Does a token take longer, the later it comes?", "milliseconds per token", 3, 1.0),
-        ("cache_bytes", "Does the cache grow?", "cache, MiB", 1, 2.0**20),
+    """Loss, time and cache by position: one number of every section in each, and all of them in each file."""
+    shown = (  # file, number, question, its axis, digits, and what is one on it
+        ("stream", "loss", "Does the loss stay level?", "loss, nats per token", 3, 1.0),
+        (
+            "stream_time",
+            "milliseconds",
+            "Does a token take longer, the later it comes?",
+            "milliseconds per token",
+            3,
+            1.0,
+        ),
+        ("stream_cache", "cache_bytes", "Does the cache grow?", "cache, MiB", 1, 2.0**20),
     )
-    return [_figure(result, trained_len, name, *words) for words in shown]
-
-
-def _figure(
-    result: StreamResult, trained_len: int, name: str, field: str, question: str, up: str, digits: int, unit: float
-) -> ReportFigure:
-    """One number of every section; the file has all of them."""
     sections = result.stretches
-    values = tuple(getattr(section, field) / unit for section in sections)
-    chart = line_chart(
-        [Series(name or "the model", 0, tuple(float(section.stop) for section in sections), values)],
-        across="position in the text, tokens",
-        up=up,
-        marks=[trained_mark(trained_len)],
-        to=result.tokens,
-        digits=digits,
-        from_zero=field != "loss",
-    )
+    at = tuple(float(section.stop) for section in sections)
     caption = "By position in one long text. The dotted line is the trained length."
-    numbers = tuple(map(tuple, sections))
-    file = {"loss": "stream", "milliseconds": "stream_time", "cache_bytes": "stream_cache"}[field]
-    return ReportFigure(file, question, caption, chart, StreamSection._fields, numbers)
+    return [
+        ReportFigure(
+            file,
+            question,
+            caption,
+            line_chart(
+                [Series(name or "the model", 0, at, tuple(getattr(section, number) / unit for section in sections))],
+                across="position in the text, tokens",
+                up=up,
+                marks=[trained_mark(trained_len)],
+                to=result.tokens,
+                digits=digits,
+                from_zero=number != "loss",
+            ),
+            StreamSection._fields,
+            tuple(map(tuple, sections)),
+        )
+        for file, number, question, up, digits, unit in shown
+    ]

@@ -1,10 +1,13 @@
-"""The table of a comparison, for a terminal and for a page: the same cells, written once."""
+"""The tables of a comparison, for a terminal and for a page: each column is its head and what writes its cells."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
 
-from rich.table import Table as RichTable
+from rich.table import Table
 
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import UNUSED
@@ -14,9 +17,9 @@ from ropewalk.measure.comparison.runner import OUT_OF_MEMORY, WORKER_DIED
 from ropewalk.measure.comparison.verdict import BREAK, FINDS, INFINITE, NAN
 from ropewalk.measure.metrics.intervals import BY_CHANCE, Estimate, groups_of
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.html_page import PageTable
 from ropewalk.measure.report.titles import of_projects
-from ropewalk.measure.tasks import Context, Task
+from ropewalk.measure.report.written_tables import PageTable
+from ropewalk.measure.tasks import Context, Passkey, Task
 
 LEGEND = (
     "loss: mean over {tokens}, in nats per token, as the context grows. loss minus base: at the longest length, minus"
@@ -73,16 +76,77 @@ COLUMNS = {"passkey": "passkey", "repeated": "repetition"}  # of tasks that have
 BY_DEFAULT = ("context", "repetition", "passkey", "damage")
 
 
+Column: TypeAlias = tuple[str, Callable[[Candidate], str]]  # its head, and the cell of a candidate
+
+
 def table(comparison: Comparison) -> PageTable:
-    """One row for each candidate, the lowest loss first."""
-    measured = {task.name for task in comparison.tasks}
-    head = ["extension", *(f"loss at {short(length)}" for length in comparison.lengths), change_head(comparison)]
-    head += ["passkey"] * ("passkey" in measured) + ["repeated"] * ("repetition" in measured)
-    head += [ANSWERS[name] for name in answered(comparison)]
-    head += [task.title for task in extra_tasks(comparison)]
-    head += ["short damage"] * has_harm(comparison) + ["time", "cache", "verdict"]
-    rows = (tuple(_cells(comparison, candidate, measured)) for candidate in ranked(comparison))
-    return PageTable(tuple(head), tuple(rows), ends_in_words=True)
+    """For a page: every loss and the verdict in one row of each candidate, the lowest loss first."""
+    columns: list[Column] = [
+        *((f"loss at {short(length)}", _losses([length])) for length in comparison.lengths),
+        _change(comparison),
+        *_shares(comparison, comparison.lengths),
+        *((task.title, _headlines(task, comparison.lengths)) for task in extra_tasks(comparison)),
+        *_costs(comparison),
+        VERDICT,
+    ]
+    return _filled(ranked(comparison), columns, ends_in_words=True)
+
+
+def terminal(comparison: Comparison) -> list[Table]:
+    """The same for 80 columns: all losses in one column, the tasks that are not measured by default, the verdicts."""
+    lengths = comparison.lengths
+    losses = f"loss at {'/'.join(short(length) for length in lengths)}", _losses(lengths)
+    every = [losses, *_shares(comparison, lengths[-1:]), *_costs(comparison)]
+    return [
+        _filled(ranked(comparison), every).for_terminal(title(comparison)),
+        *(_of_task(comparison, task) for task in extra_tasks(comparison)),
+        _filled(ranked(comparison), [_change(comparison), VERDICT]).for_terminal(words=range(3), long="ellipsis"),
+    ]
+
+
+def _of_task(comparison: Comparison, task: Task) -> Table:
+    columns: list[Column] = [(short(length), _headlines(task, [length])) for length in comparison.lengths]
+    return _filled(ordered(comparison), columns).for_terminal(f"{task.title}: {task.headline}")
+
+
+def _filled(candidates: Sequence[Candidate], columns: Sequence[Column], *, ends_in_words: bool = False) -> PageTable:
+    """A row for each candidate, which begins with its name."""
+    rows = ((name_of(one.line), *(cell(one) for _, cell in columns)) for one in candidates)
+    return PageTable(("extension", *(head for head, _ in columns)), tuple(rows), ends_in_words)
+
+
+def _losses(lengths: Sequence[int]) -> Callable[[Candidate], str]:
+    return lambda one: " ".join(_number(one, Context.name, length, "loss") for length in lengths)
+
+
+def _headlines(task: Task, lengths: Sequence[int]) -> Callable[[Candidate], str]:
+    """The main number of a task at some lengths; a share in percent."""
+    written = _percent if task.scored or task.name in COLUMNS.values() else _number
+    return lambda one: " ".join(written(one, task.title, length, task.headline) for length in lengths)
+
+
+def _change(comparison: Comparison) -> Column:
+    return change_head(comparison), lambda one: interval(one.change)
+
+
+VERDICT: Column = "verdict", lambda one: one.verdict.words
+
+
+def _shares(comparison: Comparison, lengths: Sequence[int]) -> Iterator[Column]:
+    """What is right, of the tasks that have a column of their own and of the texts whose losses are compared."""
+    longest, measured = comparison.lengths[-1], {task.name: task for task in comparison.tasks}
+    for name, task in COLUMNS.items():
+        if task in measured:
+            yield name, _headlines(measured[task], lengths if task == Passkey.name else [longest])
+    for name in answered(comparison):
+        yield ANSWERS[name], partial(_percent, task=Context.name, length=longest, name=name)
+
+
+def _costs(comparison: Comparison) -> Iterator[Column]:
+    if any(candidate.harm.of for candidate in comparison.candidates):
+        yield "short damage", partial(_short_damage, comparison.trained_len)
+    yield "time", lambda one: times_as_long(one.slowdown)
+    yield "cache", lambda one: size(one.cache_bytes)
 
 
 def extra_tasks(comparison: Comparison) -> list[Task]:
@@ -94,27 +158,6 @@ def answered(comparison: Comparison) -> list[str]:
     """Which answers the texts of the losses give too."""
     row = comparison.base.at(Context.name, comparison.lengths[-1])
     return [name for name in ANSWERS if row and name in row.numbers]
-
-
-def has_harm(comparison: Comparison) -> bool:
-    """Whether the harm to short texts is known of any candidate."""
-    return any(candidate.harm.of for candidate in comparison.candidates)
-
-
-def _cells(comparison: Comparison, candidate: Candidate, measured: set[str]) -> list[str]:
-    lengths = comparison.lengths
-    cells = [name_of(candidate.line), *(_number(candidate, "context", length, "loss") for length in lengths)]
-    cells.append(interval(candidate.change))
-    if "passkey" in measured:
-        cells.append(" ".join(_percent(candidate, "passkey", length, "right") for length in lengths))
-    if "repetition" in measured:
-        cells.append(_percent(candidate, "repetition", lengths[-1], "accuracy"))
-    cells += [_percent(candidate, "context", lengths[-1], name) for name in answered(comparison)]
-    for task in extra_tasks(comparison):
-        cells.append(" ".join(_headline(candidate, task, length) for length in lengths))
-    if has_harm(comparison):
-        cells.append(_short_damage(comparison, candidate))
-    return [*cells, times_as_long(candidate.slowdown), size(candidate.cache_bytes), candidate.verdict.words]
 
 
 def mark(candidate: Candidate, task: str, length: int) -> str:
@@ -204,6 +247,13 @@ def interval(estimate: Estimate) -> str:
     return f"{signed(estimate.value)} [{signed(estimate.low)}, {signed(estimate.high)}]"
 
 
+def estimated(estimate: Estimate) -> str:
+    """A number with its interval, where it has one."""
+    value, low, high = (f"{number:.2f}" if round(number, 2) else "0.00" for number in estimate[:3])
+    interval = f" [{low}, {high}]"
+    return value + (interval if math.isfinite(estimate.high - estimate.low) else "")
+
+
 def signed(value: float) -> str:
     """A difference with its sign; 0.00 and NaN have none."""
     if math.isnan(value):
@@ -231,56 +281,9 @@ def short(length: int) -> str:
     return f"{length // 1024}k" if length % 1024 == 0 else str(length)
 
 
-def terminal(comparison: Comparison) -> RichTable:
-    """The table for a terminal of 80 columns: all losses in one column, the verdicts in a second table."""
-    lengths = comparison.lengths
-    drawn = RichTable(title=title(comparison), title_justify="left", box=None, padding=(0, 1, 0, 0))
-    losses = f"loss at {'/'.join(short(length) for length in lengths)}"
-    measured = {task.name for task in comparison.tasks}
-    names = [name for name, task in COLUMNS.items() if task in measured]
-    names += [ANSWERS[name] for name in answered(comparison)] + ["short damage"] * has_harm(comparison)
-    for name in ("extension", losses, *names, "time", "cache"):
-        drawn.add_column(name, justify="left" if name == "extension" else "right", overflow="fold")
-    for candidate in ranked(comparison):
-        cells = {
-            "passkey": _percent(candidate, "passkey", lengths[-1], "right"),
-            "repeated": _percent(candidate, "repetition", lengths[-1], "accuracy"),
-            "short damage": _short_damage(comparison, candidate),
-            **{head: _percent(candidate, "context", lengths[-1], name) for name, head in ANSWERS.items()},
-        }
-        numbers = " ".join(_number(candidate, "context", length, "loss") for length in lengths)
-        costs = times_as_long(candidate.slowdown), size(candidate.cache_bytes)
-        drawn.add_row(name_of(candidate.line), numbers, *(cells[name] for name in names), *costs)
-    return drawn
-
-
-def terminal_extras(comparison: Comparison) -> list[RichTable]:
-    """One table for each task that is not measured by default."""
-    return [_terminal_of(comparison, task) for task in extra_tasks(comparison)]
-
-
-def _terminal_of(comparison: Comparison, task: Task) -> RichTable:
-    drawn = RichTable(title=f"{task.title}: {task.headline}", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    drawn.add_column("extension", overflow="fold")
-    for length in comparison.lengths:
-        drawn.add_column(short(length), justify="right")
-    for candidate in ordered(comparison):
-        cells = (_headline(candidate, task, length) for length in comparison.lengths)
-        drawn.add_row(name_of(candidate.line), *cells)
-    return drawn
-
-
 def times_as_long(slowdown: float) -> str:
     """`1.3x`; a dash where it is not known."""
     return "-" if math.isnan(slowdown) else f"{slowdown:.1f}x"
-
-
-def verdicts(comparison: Comparison) -> RichTable:
-    """A row for each candidate, in the same order: the change with its interval, and the verdict."""
-    drawn = RichTable("extension", change_head(comparison), "verdict", box=None, padding=(0, 1, 0, 0))
-    for candidate in ranked(comparison):
-        drawn.add_row(name_of(candidate.line), interval(candidate.change), candidate.verdict.words)
-    return drawn
 
 
 def ordered(comparison: Comparison) -> list[Candidate]:
@@ -294,8 +297,7 @@ def ranked(comparison: Comparison) -> list[Candidate]:
     return sorted([*alone, *comparison.candidates], key=lambda candidate: candidate.rank)
 
 
-def _short_damage(comparison: Comparison, candidate: Candidate) -> str:
-    trained = comparison.trained_len
+def _short_damage(trained: int, candidate: Candidate) -> str:
     marked = mark(candidate, "damage", trained) or mark(candidate, "context", trained)
     return signed(candidate.harm.value) if candidate.harm.of else marked or "-"
 
@@ -309,11 +311,6 @@ def title(comparison: Comparison) -> str:
 def _number(candidate: Candidate, task: str, length: int, name: str) -> str:
     row = candidate.at(task, length)
     return f"{row.numbers[name].value:.2f}" if row else mark(candidate, task, length)
-
-
-def _headline(candidate: Candidate, task: Task, length: int) -> str:
-    """The main number of a task; a share in percent."""
-    return (_percent if task.scored else _number)(candidate, task.title, length, task.headline)
 
 
 def _percent(candidate: Candidate, task: str, length: int, name: str) -> str:

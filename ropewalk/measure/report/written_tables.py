@@ -1,4 +1,4 @@
-"""Tables in files, whose names may be anybody's: of models, folders and tasks.
+"""Tables of words, as a terminal, a page, Markdown and CSV have them. Names in them may be anybody's.
 
 A spreadsheet takes a cell that begins with one of a few signs for a formula, and computes it. Markdown takes many signs
 for layout, links and HTML.
@@ -9,11 +9,40 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from rich.table import Table
 
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and the wide forms of these
 CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), 127)}
 TICKS = re.compile("`+")
+
+
+class PageTable(NamedTuple):
+    """Words in rows; `ends_in_words`: the last column is text and may take several lines."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    ends_in_words: bool = False
+
+    def for_terminal(
+        self,
+        title: str = "",
+        *,
+        words: Collection[int] = (0,),
+        whole: Collection[int] = (),
+        long: Literal["fold", "ellipsis"] = "fold",
+        space: int = 1,
+    ) -> Table:
+        """For a terminal: columns of `words` begin at the left, `whole` ones stay so, `long` cells fold or are cut."""
+        drawn = Table(title=title or None, title_justify="left", box=None, padding=(0, space, 0, 0))
+        for column, name in enumerate(self.head):
+            justify: Literal["left", "right"] = "left" if column in words else "right"
+            drawn.add_column(name, justify=justify, overflow=long, no_wrap=column in whole)
+        for row in self.rows:
+            drawn.add_row(*row)
+        return drawn
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:

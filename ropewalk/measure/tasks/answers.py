@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
+from ropewalk.errors import DoesNotFit
 from ropewalk.hf import score_tokens, stream
-from ropewalk.measure.material.prompts import Prompt
+from ropewalk.measure.material.prompts import Prompt, require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.subject import Subject
 
 
@@ -28,6 +30,49 @@ def score_answer(subject: Subject, prompt: Prompt) -> AnswerScore:
     scores = score_tokens(subject.model, ids)
     last = len(prompt.answer_ids)
     return AnswerScore(bool(scores.hits[0, -last:].all()), float(scores.losses[0, -last:].double().mean()))
+
+
+class TextWithAnswers(NamedTuple):
+    """The tokens of a text that has its answers in it, and which of them are answers."""
+
+    ids: tuple[int, ...]
+    answers: tuple[slice, ...]
+
+
+def text_with_answers(
+    tokenizer: PreTrainedTokenizerBase,
+    write: Callable[[int], tuple[str, Sequence[slice]]],
+    count: int,
+    length: int,
+    *,
+    fewest: int,
+    end: str,
+) -> TextWithAnswers:
+    """A text cut to `length` tokens. `write` gives one of `count` units, with the characters of its answers.
+
+    The count is doubled until the text is long enough. It must have the `fewest` answers, up to what `end` names.
+    """
+    ids = list[int]()
+    while len(ids) < length:
+        text, places = write(count)
+        ids, offsets = tokens_with_offsets(tokenizer, text)
+        count *= 2
+    require_round_trip(tokenizer, ids, text)
+    answers = [tokens_of(characters, offsets) for characters in places]
+    least = answers[fewest - 1].stop
+    if least > length:
+        raise DoesNotFit("length", f"at least {least}, the end of {end}", length)
+    return TextWithAnswers(tuple(ids[:length]), tuple(answer for answer in answers if answer.stop <= length))
+
+
+def score_answers(subject: Subject, text: TextWithAnswers) -> list[AnswerScore]:
+    """The score of each answer, after all before it, from one reading of the text."""
+    scores = score_tokens(subject.model, torch.tensor([text.ids], device=subject.device))
+    # The first token has no score: the score of token n stands at n - 1.
+    spans = [slice(answer.start - 1, answer.stop - 1) for answer in text.answers]
+    return [
+        AnswerScore(bool(scores.hits[0, span].all()), float(scores.losses[0, span].double().mean())) for span in spans
+    ]
 
 
 def write_answer(

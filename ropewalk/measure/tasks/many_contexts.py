@@ -22,9 +22,9 @@ from ropewalk.hf.probe.host import device_of
 from ropewalk.measure.material.passage_search import scores
 from ropewalk.measure.material.prompts import Prompt, tokenise_prompt, with_needle
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE
 from ropewalk.measure.tasks.passkey import FACT, QUESTION
-from ropewalk.measure.tasks.retrieval import AtDepths
+from ropewalk.measure.tasks.retrieval import AtDepths, Ranges
 from ropewalk.methods.decoding import NBCE, Decoding, MaxPooling, MeanPooling
 from ropewalk.methods.record import AT_LEAST_ONE, NOT_NEGATIVE
 from ropewalk.methods.spec import Json
@@ -39,6 +39,7 @@ HIGHEST_LOSS = 20.0  # nats: the loss of a token that NBCE's filter leaves no pr
 @dataclass(frozen=True, kw_only=True)
 class ManyContexts(AtDepths):
     name: ClassVar[str] = "many_contexts"
+    averages: ClassVar[Ranges] = {"loss": LOSS, "context_right": SHARE}
     pooling: Annotated[
         Literal["entropy", "mean", "max", "product", "retrieved"],
         "the context of least entropy (NBCE), the mean, the maximum of each token, exact naive Bayes, or only the "
@@ -125,13 +126,6 @@ class ManyContexts(AtDepths):
                 )
             )
         return rows
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of right answers, the loss of the answer, and where its tokens came from."""
-        return {
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS, context_right=SHARE),
-        }
 
 
 def retrieve(prompts: Sequence[Prompt]) -> int:

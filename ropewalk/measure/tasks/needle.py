@@ -11,14 +11,12 @@ instead of graded by another model, and the question ends with the beginning of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from ropewalk.measure.material.prompts import Prompt, with_needle
 from ropewalk.measure.material.secrets import DAYS, TOWNS, compound
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.measure.tasks.answers import match_all, score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.record import ABOVE_ONE
@@ -33,6 +31,7 @@ NEEDLE_REPLY = 48  # tokens that the model may write, or as many as the answer h
 @dataclass(frozen=True, kw_only=True)
 class Needle(Retrieval):
     name: ClassVar[str] = "needle"
+    shares: ClassVar[tuple[str, ...]] = ("right", "words")
     depths: Annotated[int, ABOVE_ONE, "rows of the grid, from the beginning of the text to its end"] = 8
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
@@ -68,11 +67,3 @@ class Needle(Retrieval):
     def depth(self, sample: int) -> float:
         """Where in the filler the sentence stands, between 0 and 1."""
         return (sample % self.depths) / (self.depths - 1)
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The shares of right answers and of right words, and the loss of the answer."""
-        return {
-            "right": share(sum(result["right"] for result in results), len(results)),
-            "words": share(sum(result["words"] for result in results), len(results)),
-            **means(results, loss=LOSS),
-        }

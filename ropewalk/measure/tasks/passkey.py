@@ -9,13 +9,11 @@ number always has five digits and stands in one line, and depths are a grid inst
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from ropewalk.measure.material.prompts import Prompt, with_needle
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.measure.tasks.answers import AnswerScore, score_answer
 from ropewalk.measure.tasks.retrieval import AtDepths
 from ropewalk.methods.spec import Json
@@ -50,10 +48,3 @@ class Passkey(AtDepths):
             depth=self.depth(sample),
             length=length,
         )
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of right answers, and the loss of the answer."""
-        return {
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS),
-        }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.spec import Json
+
+Ranges: TypeAlias = Mapping[str, tuple[float, float]]  # of numbers, by their names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,8 @@ class Retrieval(Task):
 
     headline: ClassVar[str] = "right"
     scored: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("right",)  # numbers of a sample from 0 to 1, with Wilson's interval
+    averages: ClassVar[Ranges] = {"loss": LOSS}  # others, with their ranges
 
     @abstractmethod
     def prompt(self, subject: Subject, length: int, sample: int) -> Any:
@@ -28,6 +33,11 @@ class Retrieval(Task):
         """Refuse lengths that are too short for a prompt, and tokenizers and texts that make none."""
         self.prompt(subject, min(lengths), 0)
         self.prompt(subject, max(lengths), 0)
+
+    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
+        """The shares and the means over samples."""
+        shares = {name: share(sum(result[name] for result in results), len(results)) for name in self.shares}
+        return {**shares, **means(results, **self.averages)}
 
     def chance(self, subject: Subject, length: int, sample: int) -> Random:
         """The random numbers of a sample: the same on any machine and under every extension."""

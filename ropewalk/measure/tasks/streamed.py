@@ -18,14 +18,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Annotated, ClassVar, NamedTuple
 
-import torch
-
-from ropewalk.errors import DoesNotFit
-from ropewalk.hf import score_tokens
-from ropewalk.measure.material.prompts import require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.secrets import compound
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
+from ropewalk.measure.tasks.answers import TextWithAnswers, score_answers, text_with_answers
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.record import AT_LEAST_ONE
 from ropewalk.methods.spec import Json
@@ -41,20 +37,6 @@ class StreamFact(NamedTuple):
     content: str
 
 
-class EvalStream(NamedTuple):
-    """The tokens of a stream, and which of them answer a question."""
-
-    ids: tuple[int, ...]
-    answers: tuple[slice, ...]
-
-
-class StreamText(NamedTuple):
-    """A stream as text, and which characters answer a question."""
-
-    text: str
-    answers: tuple[slice, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class StreamEval(Retrieval):
     name: ClassVar[str] = "stream"
@@ -64,29 +46,23 @@ class StreamEval(Retrieval):
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One stream, read once."""
         stream = self.prompt(subject, length, sample)
-        scores = score_tokens(subject.model, torch.tensor([stream.ids], device=subject.device))
-        # The first token has no score: the score of token n stands at n - 1.
-        spans = [slice(answer.start - 1, answer.stop - 1) for answer in stream.answers]
+        scores = score_answers(subject, stream)
         return {
-            "right": [bool(scores.hits[0, span].all()) for span in spans],
-            "loss": sum(float(scores.losses[0, span].double().mean()) for span in spans) / len(spans),
+            "right": [score.right for score in scores],
+            "loss": sum(score.loss for score in scores) / len(scores),
             "places": [answer.start for answer in stream.answers],
         }
 
-    def prompt(self, subject: Subject, length: int, sample: int) -> EvalStream:
+    def prompt(self, subject: Subject, length: int, sample: int) -> TextWithAnswers:
         """The stream of a sample, cut to the length: the same for every extension."""
-        rounds, ids = self.back // self.every + 1, list[int]()
-        while len(ids) < length:
-            rounds *= 2
-            stream = self._text(self.chance(subject, length, sample), rounds)
-            ids, offsets = tokens_with_offsets(subject.tokenizer, stream.text)
-        require_round_trip(subject.tokenizer, ids, stream.text)
-        answers = [tokens_of(characters, offsets) for characters in stream.answers]
-        if answers[0].stop > length:
-            raise DoesNotFit("length", f"at least {answers[0].stop}, the end of the first answer", length)
-        return EvalStream(tuple(ids[:length]), tuple(answer for answer in answers if answer.stop <= length))
 
-    def _text(self, random: Random, rounds: int) -> StreamText:
+        def write(rounds: int) -> tuple[str, list[slice]]:
+            return self._text(self.chance(subject, length, sample), rounds)
+
+        rounds = 2 * (self.back // self.every + 1)
+        return text_with_answers(subject.tokenizer, write, rounds, length, fewest=1, end="the first answer")
+
+    def _text(self, random: Random, rounds: int) -> tuple[str, list[slice]]:
         """Rounds of facts and a question; the beginning does not depend on the number of rounds."""
         facts, text, answers = list[StreamFact](), io.StringIO(), list[slice]()
         for _ in range(rounds):
@@ -98,7 +74,7 @@ class StreamEval(Retrieval):
                 begin = text.tell() + text.write(ASKED.format(name=fact.name))
                 text.write(f" {fact.content}\n")
                 answers.append(slice(begin, text.tell() - 1))
-        return StreamText(text.getvalue(), tuple(answers))
+        return text.getvalue(), answers
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Shares over all questions of all streams, and the loss of the answers."""

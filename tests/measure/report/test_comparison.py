@@ -23,9 +23,10 @@ from ropewalk.measure.report.comparison import as_json, page_of, write_report
 from ropewalk.measure.report.drawing import name_of
 from ropewalk.measure.report.drawing.names import visible
 from ropewalk.measure.report.html_page import render_page
-from ropewalk.measure.report.sections import estimated, sections
+from ropewalk.measure.report.sections import parts
 from ropewalk.measure.report.tables import (
     change_head,
+    estimated,
     interval,
     notes,
     remarks,
@@ -33,7 +34,6 @@ from ropewalk.measure.report.tables import (
     size,
     table,
     terminal,
-    verdicts,
 )
 from ropewalk.measure.tasks import Context, Damage, Passkey, Perplexity, Repetition
 
@@ -99,16 +99,17 @@ def test_the_numbers_are_the_measured_ones(made, report):
 
 def test_a_terminal_of_80_columns_shows_it(made):
     out = StringIO()
-    Console(file=out, width=80).print(terminal(made))
+    Console(file=out, width=80).print(terminal(made)[0])
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    columns = [list(column.cells) for column in verdicts(made).columns]
+    assert {row[list(table(made).head).index("repeated")][-1] for row in table(made).rows} == {"%", "-"}
+    columns = [list(column.cells) for column in terminal(made)[-1].columns]
     for row, verdict in zip(table(made).rows, zip(*columns, strict=True), strict=True):
         shown = next(line for line in lines if line.startswith(row[0] + " "))
         assert " ".join(row[1:3]) in shown  # the losses
         assert verdict == (row[0], row[list(table(made).head).index(change_head(made))], row[-1])  # with its interval
     out = StringIO()
-    Console(file=out, width=80).print(verdicts(made))
+    Console(file=out, width=80).print(terminal(made)[-1])
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
@@ -215,7 +216,7 @@ def test_one_text_has_no_interval():
 
 def test_a_terminal_shows_the_columns_that_were_measured(made):
     few = replace(made, tasks=tuple(task for task in made.tasks if task.name in ("context", "damage")))
-    assert [column.header for column in terminal(few).columns][2:] == ["short damage", "time", "cache"]
+    assert [column.header for column in terminal(few)[0].columns][2:] == ["short damage", "time", "cache"]
 
 
 @pytest.mark.parametrize(("count", "words"), [(512, "512 B"), (2048, "2 KiB"), (3 * 2**20, "3 MiB"), (2**33, "8 GiB")])
@@ -238,12 +239,12 @@ def broken(made):
 def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
     """Bits per byte at every length; a breakdown, where there is one, of the longest texts alone."""
     made = broken(made)
-    context, perplexity = (each for each in sections(made) if each.name in ("context", "perplexity"))
+    context, perplexity = (each for each in parts(made) if each.name in ("context", "perplexity"))
     for each in made.candidates:
-        shown = {row[1]: row[2:] for row in context.rows if row[0] == name_of(each.line)}
+        shown = {row[1]: row[2:] for row in context.numbers.rows if row[0] == name_of(each.line)}
         bits = [each.at("context", length).numbers["bits_per_byte"] for length in made.lengths]
         assert shown["bits per byte"] == tuple(estimated(found) for found in bits)
-        shown = {row[1]: row[2:] for row in perplexity.rows if row[0] == name_of(each.line)}
+        shown = {row[1]: row[2:] for row in perplexity.numbers.rows if row[0] == name_of(each.line)}
         found = each.at("perplexity", 200).numbers
         assert shown["strided"][-1] == estimated(found["strided"])
         assert shown.get("breakdown") == (("", "150.00 [140.00, 160.00]") if each.line == "bare" else None)
@@ -272,7 +273,7 @@ def test_out_of_memory_is_shown(made, tmp_path):
     assert row["extension"] == "yarn"
     assert row["loss at 200"] == row["repeated"] == "mem"
     assert row["perplexity"].split()[-1] == "mem"
-    bits = next(each for each in sections(starved(made))[0].rows if each[:2] == ("yarn", "bits per byte"))
+    bits = next(each for each in parts(starved(made))[0].numbers.rows if each[:2] == ("yarn", "bits per byte"))
     assert bits[-1] == "mem"
     assert (row[change_head(made)], row["time"]) == ("-", "-")
     assert "mem: out of memory" in page
@@ -282,7 +283,7 @@ def test_out_of_memory_is_shown(made, tmp_path):
     assert {"task": "context", "length": 200, "why": "out of memory"} in yarn["failures"]
     assert yarn["change"]["value"] is None
     out = StringIO()
-    Console(file=out, width=80).print(terminal(starved(made)))
+    Console(file=out, width=80).print(terminal(starved(made))[0])
     assert max(map(len, out.getvalue().splitlines())) <= 80
     assert "enough memory" not in advice(starved(made))
 
@@ -406,7 +407,7 @@ def test_that_lengths_differ_in_their_tokens_is_said_wherever_they_are_compared(
     assert not any("window of 64" in note or "too short" in note for note in notes(plain))
     assert "the same final tokens" in notes(plain)[0]
     assert "the same final tokens" not in notes(more)[0]
-    assert next(one for one in sections(more) if one.name == "context").about.count(counts) == 1
+    assert next(one for one in parts(more) if one.name == "context").about.count(counts) == 1
     for made, standard in ((plain, "trained length"), (more, "window")):
         page = write_report(made, tmp_path / standard).read_text()
         assert (counts in page) == (made is more)

@@ -11,7 +11,7 @@ from ropewalk.measure.diagnostics.diagnosis import StreamLosses, measure_sides
 from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.diagnosis import as_json, findings, numbers, page_of, title
 from ropewalk.measure.report.html_page import render_page
-from ropewalk.measure.report.inside import headline, insides
+from ropewalk.measure.report.inside import headline, parts
 
 from measure.subjects import model, subject
 
@@ -29,7 +29,9 @@ def found(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawn(found):
-    return {each.name: each for each in (*headline(found), *insides(found))}
+    return {
+        each.name: each for each in (*headline(found), *(figure for part in parts(found) for figure in part.figures))
+    }
 
 
 def rows(drawn, *first):

@@ -13,13 +13,12 @@ from ropewalk.measure.report.drawing.charts import Chart
 from ropewalk.measure.report.figures import (
     change,
     damage,
-    figures,
     headline,
     loss_by_length,
     loss_by_position,
-    score_by_depth,
-    score_by_length,
 )
+from ropewalk.measure.report.score_maps import score_by_depth, score_by_length
+from ropewalk.measure.report.sections import parts
 
 from measure.report.made_up import BINS, LENGTHS, comparison, curve
 
@@ -131,4 +130,4 @@ def test_where_the_base_model_could_not_be_measured_the_losses_themselves_are_dr
     assert figure.chart.panels[0].y.words == "loss, nats per token"
     assert len(series(figure)["yarn"]["y"]) == BINS
     assert "minus_base" in figure.head
-    assert figures(found)[0].name == "loss_by_length"
+    assert parts(found)[0].figures[0].name == "loss_by_length"

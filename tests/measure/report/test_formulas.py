@@ -51,5 +51,5 @@ def test_methods_that_ask_for_the_same_share_a_line():
 
 
 def test_vectors_that_do_not_turn_do_not_decay():
-    _, drawn = formulas({"nope": rw.parse("nope")}, FACTS, 96, KEYS)
+    _, drawn = formulas({"nope": rw.parse("nope")}, FACTS, 96, KEYS).figures
     assert [row[2:] for row in drawn.numbers] == [pytest.approx((1, 1, 1))] * 96

@@ -8,9 +8,8 @@ import pytest
 from ropewalk.measure.comparison.runner import ResultRow
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
-from ropewalk.measure.report.figures import figures
-from ropewalk.measure.report.predictions import NAME, prediction_section, predictions
-from ropewalk.measure.report.sections import estimated
+from ropewalk.measure.report.predictions import NAME, prediction_part, predictions
+from ropewalk.measure.report.tables import estimated
 from ropewalk.measure.tasks import LongPPL
 
 from measure.report.made_up import LENGTHS, comparison
@@ -38,7 +37,7 @@ def made():
 
 def test_a_section_with_a_row_for_each_score_and_loss(made):
     known = predictions(made)
-    section = prediction_section(known)
+    section = prediction_part(known).numbers
     assert [row[:2] for row in section.rows] == [
         (score, loss)
         for score in ("passkey", "passkey answer", "repetition", "repetition answer")
@@ -51,8 +50,8 @@ def test_a_section_with_a_row_for_each_score_and_loss(made):
 
 
 def test_the_figure_has_their_values(made):
-    figure = next(figure for figure in figures(made) if figure.section == NAME)
     known = predictions(made)
+    (figure,) = prediction_part(known).figures
     rows = figure.chart.panels[0].series
     assert [row.x[0] for row in rows] == pytest.approx([one.at_one_length.value for one in known], nan_ok=True)
     assert rows[0].value.startswith(f"{known[0].at_one_length.value:+.2f}".replace("-", "−"))

@@ -10,9 +10,8 @@ from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.metrics.correlation import effective_length
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, write_report
-from ropewalk.measure.report.figures import figures
-from ropewalk.measure.report.sections import estimated, sections
-from ropewalk.measure.report.tables import extra_tasks, table, terminal_extras
+from ropewalk.measure.report.sections import parts
+from ropewalk.measure.report.tables import estimated, extra_tasks, table, terminal
 from ropewalk.measure.tasks import Context, Needle, Ruler, StreamEval
 
 from measure import oracles
@@ -56,14 +55,14 @@ def test_tasks_have_their_columns_and_tables(made):
     shown = dict(zip(table(made).head, table(made).rows[0], strict=True))
     assert (shown["needle"], shown["niah_single_1"], shown["vt"]) == ("100% 50%", "100% 100%", "0% 0%")
     assert "passkey" not in shown
-    tables = terminal_extras(made)
+    _, *tables, _ = terminal(made)
     assert [each.title.partition(":")[0] for each in tables] == ["needle", "niah_single_1", "vt", "stream"]
     assert list(tables[0].columns[2].cells) == ["50%", "50%"]
 
 
 def test_a_section_has_every_number_at_every_length(made):
-    found = {each.name: each for each in sections(made)}
-    assert list(found) == ["context", "needle", "niah_single_1", "vt", "stream", "effective length"]
+    found = {each.name: each.numbers for each in parts(made)}
+    assert list(found) == ["context", "needle", "niah_single_1", "vt", "stream", "effective length", "formulas"]
     needle = found["needle"]
     assert needle.head == ("extension", "number", "900", "1,400")
     assert {(row[0], row[1]) for row in needle.rows} == {
@@ -71,11 +70,11 @@ def test_a_section_has_every_number_at_every_length(made):
     }
     # Four of four and two of four, with Wilson's intervals worked by hand.
     assert needle.rows[0][2:] == ("1.00 [0.51, 1.00]", "0.50 [0.15, 0.85]")
-    assert needle.about.startswith("A sentence hidden")
+    assert parts(made)[1].about.startswith("A sentence hidden")
 
 
 def test_how_far_each_gets(made):
-    found = {(row[0], row[1]): row[2:] for row in sections(made)[-1].rows}
+    found = {(row[0], row[1]): row[2:] for row in parts(made)[-2].numbers.rows}
     # Means of RULER's kinds, one found and one not: 1/2 and 1/2, a bar of one's own of 0.425.
     assert found["yarn", "ruler"] == ("0.50", "0.50", "below 900", "1,400")
     # 1 and 1/2: (1 + 2 / 2) / 3 and (2 + 1 / 2) / 3.
@@ -84,18 +83,19 @@ def test_how_far_each_gets(made):
 
 
 def test_maps_by_depth_and_curves_by_length(made, tmp_path):
-    names = [each.name for each in figures(made)]
+    names = [figure.name for part in parts(made) for figure in part.figures]
     needles = ["needle_by_length", "needle_by_depth", "needle_loss_by_depth"]
-    assert names == ["loss_by_length", *needles, "ruler_by_length", "stream_by_length"]
+    assert names[:-2] == ["loss_by_length", *needles, "stream_by_length", "ruler_by_length"]
     page = write_report(made, tmp_path).read_text()
-    assert page.count("<figure id=") == len(names) + 4  # those of the headline and of the formulas
+    assert page.count("<figure id=") == len(names) + 2  # those of the headline
     cells = list(csv.DictReader((tmp_path / "needle_by_depth.csv").read_text().splitlines()))
     far = {float(row["depth"]): row for row in cells if row["extension"] == "yarn" and row["length"] == str(LONG)}
     assert (far[0.0]["right"], far[1.0]["right"]) == ("0.0", "1.0")
     assert float(far[1.0]["low"]) == pytest.approx(0.342, abs=1e-3)  # of two samples
-    for each in sections(made):
+    for each in parts(made):
         assert f"<h2>{each.name}</h2>" in page
-        assert page.count(f"<span>{each.rows[0][0]}</span>") >= len(sections(made))
+    named = [each.numbers.rows[0][0] for each in parts(made) if each.numbers]
+    assert all(page.count(f"<span>{name}</span>") >= len(named) for name in named)
 
 
 def test_results_keep_each_kind_and_how_far_it_goes(made):

@@ -14,6 +14,10 @@ from ropewalk.measure.report.streaming import summary, table, write_streamed
 from measure.report.made_up_stream import STRETCHES, streamed
 
 
+def drawn(result):
+    return table(result).for_terminal(words=(), space=2)
+
+
 @pytest.fixture
 def found():
     return streamed()
@@ -39,7 +43,7 @@ def test_the_files_have_every_stretch(found, tmp_path):
 
 def test_the_table_is_short_and_has_every_stretch(found):
     out = StringIO()
-    Console(file=out, width=80).print(table(found))
+    Console(file=out, width=80).print(drawn(found))
     lines = out.getvalue().splitlines()
     assert len(lines) == 9
     assert lines[1].split() == ["501", "3.300", "0.500", "0.250", "4", "KiB"]
@@ -48,7 +52,7 @@ def test_the_table_is_short_and_has_every_stretch(found):
     assert mean == pytest.approx(sum(each.loss for each in STRETCHES) / 40, abs=1e-3)
     short = replace(found, stretches=(StreamSection(101, 3.0, 0.5, 1.0, 1), StreamSection(111, 5.0, 0.5, 1.0, 1)))
     out = StringIO()
-    Console(file=out, width=80).print(table(short))
+    Console(file=out, width=80).print(drawn(short))
     assert [line.split()[1] for line in out.getvalue().splitlines()[1:]] == ["3.000", "5.000"]
 
 
@@ -56,7 +60,7 @@ def test_a_row_weighs_its_stretches_by_their_tokens(found, monkeypatch):
     monkeypatch.setattr("ropewalk.measure.report.streaming.STREAM_ROWS", 1)
     out = StringIO()
     uneven = replace(found, stretches=(StreamSection(91, 3.0, 0.5, 1.0, 1), StreamSection(101, 5.0, 0.5, 1.0, 1)))
-    Console(file=out, width=80).print(table(uneven))
+    Console(file=out, width=80).print(drawn(uneven))
     assert out.getvalue().splitlines()[1].split()[:2] == ["101", "3.200"]
 
 

@@ -8,9 +8,8 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from ropewalk.measure.report.html_page import PageTable
-from ropewalk.measure.report.written_tables import code, code_block, csv_text, markdown_table, prose
-from ropewalk.measure.result import as_html, rich_table
+from ropewalk.measure.report.written_tables import PageTable, code, code_block, csv_text, markdown_table, prose
+from ropewalk.measure.result import as_html
 
 FORMULAS = ["=1+1", "+1+1", "-1-1", "@SUM(A1)", "\uff1d1+1", "-x", "=cmd|' /C calc'!A0"]
 HOSTILE = ["a|b", "`x`", "``", "<script>", "[x](http://e)", "a\nb\r\n# c", "\\", "![i](http://e)", "`a", "b`", "</td>"]
@@ -64,5 +63,5 @@ def test_a_name_is_no_layout_of_pages_and_terminals(name):
     assert "</td>" not in page.replace("</td></tr>", "").replace("</td><td", "")
     assert "\x1b" not in page or name in unescape(page)
     written = Console(markup=False, width=200, file=io.StringIO())
-    written.print(rich_table(rows, name))
+    written.print(rows.for_terminal(name))
     assert name.split("\n")[0].strip()[:3] in written.file.getvalue()

@@ -69,7 +69,7 @@ def test_the_input_that_is_asked_for_is_never_shown(monkeypatch, who):
 
 
 def labels_in(who, text):
-    return [who.tokenizer.decode(list(text.ids[span])) for span in text.labels]
+    return [who.tokenizer.decode(list(text.ids[span])) for span in text.answers]
 
 
 def test_every_label_is_a_question_to_who_read_those_before(who):
@@ -86,7 +86,7 @@ def test_every_label_is_a_question_to_who_read_those_before(who):
 def test_the_curve_is_by_the_number_of_examples_before(who, monkeypatch):
     """Right are the labels after 2 and 3 examples and after 9; wrong in one token is wrong."""
     task = Shots(labels=3)
-    spans = task.prompt(who, 700, 0).labels
+    spans = task.prompt(who, 700, 0).answers
 
     def told(model, ids, **_):
         hits = torch.zeros(1, ids.shape[1] - 1, dtype=torch.bool)
@@ -95,7 +95,7 @@ def test_the_curve_is_by_the_number_of_examples_before(who, monkeypatch):
         hits[0, spans[5].start - 1] = True
         return TokenScores(torch.ones(hits.shape), hits)
 
-    monkeypatch.setattr("ropewalk.measure.tasks.many_shot.shots.score_tokens", told)
+    monkeypatch.setattr("ropewalk.measure.tasks.answers.score_tokens", told)
     result = task.measure(who, 700, 0)
     assert [number for number, hit in enumerate(result["right"]) if hit] == [2, 3, 9]
     assert (result["loss"], result["chance"]) == (1, 1 / 3)

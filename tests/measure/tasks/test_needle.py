@@ -99,7 +99,7 @@ def test_a_question_counts_where_all_its_tokens_are_chosen(who, monkeypatch):
         hits[0, missed + 1] = False  # the line's end, which nobody asks for
         return TokenScores(torch.zeros(hits.shape), hits)
 
-    monkeypatch.setattr("ropewalk.measure.tasks.streamed.score_tokens", told)
+    monkeypatch.setattr("ropewalk.measure.tasks.answers.score_tokens", told)
     found = task.measure(who, 700, 0)
     assert found["right"] == [n != 1 for n in range(count)]
     numbers = task.condense([found, found])

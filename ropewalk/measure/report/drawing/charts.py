@@ -170,7 +170,6 @@ class ReportFigure(NamedTuple):
     chart: Chart | ShareMap
     head: tuple[str, ...]
     numbers: tuple[tuple[Any, ...], ...]
-    section: str = ""  # of the page
     shown: tuple[tuple[str, ...], ...] = ()  # rows under the same head, which the page shows instead of the numbers
 
     @property

@@ -25,9 +25,9 @@ from typing import Annotated, ClassVar, NamedTuple
 from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt, require_count
 from ropewalk.measure.material.secrets import ADJECTIVES, NOUNS
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE
 from ropewalk.measure.tasks.answers import score_answer, write_answer
-from ropewalk.measure.tasks.retrieval import Retrieval
+from ropewalk.measure.tasks.retrieval import Ranges, Retrieval
 from ropewalk.methods.record import ABOVE_ONE
 from ropewalk.methods.spec import Json
 
@@ -87,6 +87,8 @@ class PosedConversation(NamedTuple):
 class Coreference(Retrieval):
     name: ClassVar[str] = "coreference"
     headline: ClassVar[str] = "score"
+    shares: ClassVar[tuple[str, ...]] = ("score", "right")
+    averages: ClassVar[Ranges] = {"loss": LOSS, "chance": SHARE}
     needles: Annotated[int, ABOVE_ONE, "identical requests, one of which is asked for"] = 2
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
@@ -121,14 +123,6 @@ class Coreference(Retrieval):
         prompt, _ = fill_prompt(subject.tokenizer, growing, length, subject.filler(random))
         require_count(prompt, dict.fromkeys(texts, 1))
         return PosedConversation(prompt, marker, tuple(texts), asked, depths[asked])
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The mean score, the share of exact texts, the loss of the answer, and what a text of the others scores."""
-        return {
-            "score": share(sum(result["score"] for result in results), len(results)),
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS, chance=SHARE),
-        }
 
 
 def similarity(reply: str, marker: str, text: str) -> float:

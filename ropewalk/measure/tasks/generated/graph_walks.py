@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence, Set as AbstractSet
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
 from typing import Annotated, ClassVar, NamedTuple
 
 from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE
 from ropewalk.measure.tasks.answers import score_answer, write_answer
-from ropewalk.measure.tasks.retrieval import Retrieval
+from ropewalk.measure.tasks.retrieval import Ranges, Retrieval
 from ropewalk.methods.record import NOT_NEGATIVE
 from ropewalk.methods.spec import Json
 
@@ -78,6 +78,8 @@ class PosedWalk(NamedTuple):
 class GraphWalks(Retrieval):
     name: ClassVar[str] = "graph_walks"
     headline: ClassVar[str] = "score"
+    shares: ClassVar[tuple[str, ...]] = ("score", "right")
+    averages: ClassVar[Ranges] = {"loss": LOSS, "chance": SHARE}
     depth: Annotated[int, NOT_NEGATIVE, "steps of the breadth-first search; 0: ask for the parents of a node"] = 2
 
     @property
@@ -118,14 +120,6 @@ class GraphWalks(Retrieval):
         prompt, more = fill_prompt(subject.tokenizer, GrowingPrompt(text, answer, room), length, subject.filler(random))
         others = {node for edge in listed(more) for node in edge} - {walk.start}
         return PosedWalk(prompt, frozenset(walk.answer), f1(others, frozenset(walk.answer)))
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The mean F1, the share of exact sets, the loss of the listed answer, and what naming every node scores."""
-        return {
-            "score": share(sum(result["score"] for result in results), len(results)),
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS, chance=SHARE),
-        }
 
 
 def f1(named: AbstractSet[str], right: AbstractSet[str]) -> float:

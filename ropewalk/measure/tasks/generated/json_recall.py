@@ -15,7 +15,6 @@ of a part of the answer; the few tokens that no pair fills are held-out text bef
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -23,9 +22,9 @@ from uuid import UUID
 
 from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt, require_count
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE
 from ropewalk.measure.tasks.answers import score_answer
-from ropewalk.measure.tasks.retrieval import AtDepths
+from ropewalk.measure.tasks.retrieval import AtDepths, Ranges
 from ropewalk.methods.spec import Json
 
 TASK = "\n\nExtract the value corresponding to the specified key in the JSON object below.\n\n"
@@ -47,6 +46,7 @@ class PosedKey(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class JsonRecall(AtDepths):
     name: ClassVar[str] = "json_recall"
+    averages: ClassVar[Ranges] = {"loss": LOSS, "chance": SHARE}
     ids: Annotated[Literal["short", "uuid"], "keys and values of eight hexadecimal digits, or uuids"] = "short"
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
@@ -76,13 +76,6 @@ class JsonRecall(AtDepths):
         prompt, more = fill_prompt(subject.tokenizer, GrowingPrompt(text, f" {value}"), length, subject.filler(random))
         require_count(prompt, {key: 2, value: 1})
         return PosedKey(prompt, 1 + EXAMPLES + FEWEST_OTHER_PAIRS + more)
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of exact values, the loss of the value, and what guessing would score."""
-        return {
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS, chance=SHARE),
-        }
 
 
 def _pairs(random: Random, count: int, kind: str) -> list[Pair]:

@@ -14,16 +14,15 @@ tokens that no example fills are held-out text before the prompt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from ropewalk.measure.material.prompts import GrowingPrompt, Prompt, fill_prompt
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE
 from ropewalk.measure.tasks.answers import score_answer
 from ropewalk.measure.tasks.many_shot.examples import LABELS, TASK, example, label_of
-from ropewalk.measure.tasks.retrieval import Retrieval
+from ropewalk.measure.tasks.retrieval import Ranges, Retrieval
 from ropewalk.methods.spec import Json
 
 SHORTEST_EXAMPLE = 6  # tokens; no example is shorter under any tokenizer
@@ -32,6 +31,7 @@ SHORTEST_EXAMPLE = 6  # tokens; no example is shorter under any tokenizer
 @dataclass(frozen=True, kw_only=True)
 class LabelMap(Retrieval):
     name: ClassVar[str] = "label_map"
+    averages: ClassVar[Ranges] = {"loss": LOSS, "chance": SHARE}
     labels: Annotated[int, LABELS, "different labels; the shortest text shows each once"] = 16
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
@@ -54,10 +54,3 @@ class LabelMap(Retrieval):
 
         growing = GrowingPrompt(text, f" {asked.label}")
         return fill_prompt(subject.tokenizer, growing, length, subject.filler(random)).prompt
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of right labels, the loss of the label, and what guessing would score."""
-        return {
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS, chance=SHARE),
-        }

@@ -19,25 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
-import torch
-
-from ropewalk.errors import DoesNotFit
-from ropewalk.hf import score_tokens
-from ropewalk.measure.material.prompts import require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.tasks.answers import TextWithAnswers, score_answers, text_with_answers
 from ropewalk.measure.tasks.many_shot.examples import LABELS, TASK, example, label_of
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.spec import Json
-
-
-class ShotText(NamedTuple):
-    """The tokens of a text of examples, and which of them are labels."""
-
-    ids: tuple[int, ...]
-    labels: tuple[slice, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,30 +36,22 @@ class Shots(Retrieval):
 
     def measure(self, subject: Subject, length: int, sample: int) -> Json:
         """One text, read once."""
-        text = self.prompt(subject, length, sample)
-        scores = score_tokens(subject.model, torch.tensor([text.ids], device=subject.device))
-        # The first token has no score: the score of token n stands at n - 1.
-        spans = [slice(label.start - 1, label.stop - 1) for label in text.labels]
-        losses = [float(scores.losses[0, span].double().mean()) for span in spans]
-        late = losses[len(losses) // 2 :]
-        hits = [bool(scores.hits[0, span].all()) for span in spans]
-        return {"right": hits, "loss": sum(late) / len(late), "chance": 1 / self.labels}
+        scores = score_answers(subject, self.prompt(subject, length, sample))
+        late = [score.loss for score in scores[len(scores) // 2 :]]
+        return {
+            "right": [score.right for score in scores],
+            "loss": sum(late) / len(late),
+            "chance": 1 / self.labels,
+        }
 
-    def prompt(self, subject: Subject, length: int, sample: int) -> ShotText:
+    def prompt(self, subject: Subject, length: int, sample: int) -> TextWithAnswers:
         """The text of a sample, cut to the length: the same for every extension."""
-        count = 2 * self.labels
-        while True:
-            text, labels = self._text(self.chance(subject, length, sample), count)
-            ids, offsets = tokens_with_offsets(subject.tokenizer, text)
-            spans = [tokens_of(characters, offsets) for characters in labels]
-            if len(ids) >= length:
-                break
-            count *= 2
-        require_round_trip(subject.tokenizer, ids, text)
-        least = spans[2 * self.labels - 1].stop
-        if least > length:
-            raise DoesNotFit("length", f"at least {least}, the end of {2 * self.labels} examples", length)
-        return ShotText(tuple(ids[:length]), tuple(span for span in spans if span.stop <= length))
+
+        def write(count: int) -> tuple[str, list[slice]]:
+            return self._text(self.chance(subject, length, sample), count)
+
+        fewest = 2 * self.labels
+        return text_with_answers(subject.tokenizer, write, fewest, length, fewest=fewest, end=f"{fewest} examples")
 
     def _text(self, random: Random, count: int) -> tuple[str, list[slice]]:
         """Examples, and which characters are labels; the beginning does not depend on the number of examples."""

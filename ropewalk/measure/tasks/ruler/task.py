@@ -10,13 +10,12 @@ Source: Hsieh et al. 2024, arXiv:2404.06654; each kind's file lists its deviatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 from ropewalk.measure.material.prompts import Prompt, fit_prompt, require_count
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
 from ropewalk.measure.tasks.answers import match_all, match_any, score_answer, write_answer
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.measure.tasks.ruler import needles
@@ -65,6 +64,7 @@ class PosedPuzzle(NamedTuple):
 class Ruler(Retrieval):
     name: ClassVar[str] = "ruler"
     headline: ClassVar[str] = "score"
+    shares: ClassVar[tuple[str, ...]] = ("score", "right")
     kind: Annotated[Kind, "one of the thirteen"]
     questions: Annotated[str | None, "for qa_1 and qa_2: JSON lines with question, answers and context"] = None
 
@@ -106,11 +106,3 @@ class Ruler(Retrieval):
         prompt = fit_prompt(subject.tokenizer, puzzle.growing, length)
         require_count(prompt, dict.fromkeys(puzzle.once, 1))
         return PosedPuzzle(puzzle, prompt)
-
-    def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
-        """The share of answers found, the share of prompts with all answers, and the loss of the answers."""
-        return {
-            "score": share(sum(result["score"] for result in results), len(results)),
-            "right": share(sum(result["right"] for result in results), len(results)),
-            **means(results, loss=LOSS),
-        }

@@ -8,8 +8,7 @@ import pytest
 from ropewalk.measure.comparison.runner import ResultRow
 from ropewalk.measure.metrics.correlation import position_bias
 from ropewalk.measure.report.comparison import as_json
-from ropewalk.measure.report.depths import FULL, biases, loss_by_depth
-from ropewalk.measure.report.figures import keys_of
+from ropewalk.measure.report.score_maps import FULL, biases, loss_by_depth
 from ropewalk.measure.tasks import Passkey
 
 from measure.report.made_up import LENGTHS, comparison
@@ -39,7 +38,7 @@ def made():
 
 
 def rows(made):
-    return {row.name: row.cells for row in loss_by_depth(made, "passkey", keys_of(made)).chart.rows}
+    return {row.name: row.cells for row in loss_by_depth(made, "passkey").chart.rows}
 
 
 def test_shades_and_words_are_the_losses(made):
@@ -53,7 +52,7 @@ def test_shades_and_words_are_the_losses(made):
 
 
 def test_its_file_has_a_row_for_each_band(made):
-    figure = loss_by_depth(made, "passkey", keys_of(made))
+    figure = loss_by_depth(made, "passkey")
     rows = [row for row in figure.numbers if row[0] == "yarn"]
     assert [row[1:4] for row in rows] == [(n, band / 5, cost(n, band / 5)) for n in LENGTHS for band in range(5)]
     assert {row[-1] for row in rows} == {2}
