@@ -21,7 +21,7 @@ METHOD_FILE, PACKAGE_FILE, FUNCTION = 120, 400, 60
 SHARED_NAMES = 5  # names of numbers that are different numbers in different files
 
 # With room for a method or two: CONTRIBUTING adds one to a copy.
-PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 50_000, 52_200, 0.103, 440
+PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 49_800, 52_200, 0.102, 405
 
 
 def lines(path):
