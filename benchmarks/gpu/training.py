@@ -77,7 +77,11 @@ def stepping(models: Any, length: int, name: str, ids: torch.Tensor, place: Plac
     sizes = place.either(
         {"width": 1024, "inner": 4096, "layers": 8, "heads": 16}, {"width": 32, "inner": 32, "layers": 1, "heads": 2}
     )
-    model = models.fresh(models.ModelShape(vocabulary=WORDS, trained_len=length, **sizes)).to(place.device).train()
+    model = (
+        models.new_small_model(models.ModelShape(vocabulary=WORDS, trained_len=length, **sizes))
+        .to(place.device)
+        .train()
+    )
     model.config.use_cache = False
     if name != "base":
         rw.extend(model, name)

@@ -99,7 +99,7 @@ def test_calls_that_differ_are_refused(monkeypatch):
 def test_where_a_layer_is_read_once_it_is_refused(model, tmp_path):
     with extended(model, "rerope:window=8"), pytest.raises(DoesNotFit, match="a layer can be captured once"):
         capture_layers(model, IDS, lambda layer: layer)
-    with pytest.raises(DoesNotFit, match="attends several times in one forward, and"):
+    with pytest.raises(DoesNotFit, match="attends several times in one forward pass, and"):
         ServedModel(model, served_extensions(model, {}), size=4, limit=2**20)
     with pytest.raises(DoesNotFit, match=r"attends several times in one forward, and the plugin|attention layers are"):
         exported(model, tmp_path / "out", "rerope:window=8", target_len=256)

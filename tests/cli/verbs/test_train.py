@@ -126,7 +126,7 @@ def test_two_trainings_in_one_folder_are_one(tmp_path):
             assert first.poll() is None, first.stderr.read()
             time.sleep(0.05)
         for more in ([], ["--set", "seed=1"]):
-            with pytest.raises(Conflict, match=f"another training writes to {place}; wait until it ends, or name"):
+            with pytest.raises(Conflict, match=f"another training writes to {place}; wait until it ends, or choose"):
                 within(*begun[1:], *more)
     finally:
         first.terminate()

@@ -255,5 +255,5 @@ def test_names(tmp_path):
     assert parts_of("owner/name") == ("owner/name", "")
     require_plausible(str(tmp_path / "x.gguf"))
     require_plausible("owner/name:x.gguf")
-    with pytest.raises(Unreadable, match="a GGUF file, or a name on the hub"):
+    with pytest.raises(Unreadable, match="a GGUF file, default, or a name on the hub"):
         require_plausible(str(tmp_path / "y.gguf"))
