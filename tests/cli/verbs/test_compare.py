@@ -353,6 +353,7 @@ sys.exit(status)
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1500)  # it takes seven minutes of a core: the first round is always completed
 def test_a_default_comparison_at_real_sizes_is_bounded_in_memory(tmp_path):
     """Trained on 32,768 tokens, with 262,144 words: logits of a whole text would need 32 GiB."""
     words = 262_144
