@@ -46,14 +46,12 @@ from ropewalk.methods.reach.reach import furthest
 from ropewalk.serve.generation.pages import PagePool
 
 NAME = "ropewalk_serve"  # of our attention function in transformers' registry
-MULTIPLE = 16  # of tokens in a pass: from there on every row of a matrix product is rounded alike
+MULTIPLE = 16  # of tokens in a pass; oneDNN lays weights out for as many, and rounds all rows of a product alike
 SHORT_TEXT = 16  # tokens of a short text
 ELSEWHERE = "use rw.extend and model.generate, or export it for another engine"
 LONGER_THAN_ANY = 2**40  # tokens: longer than any text
 _DEPTH = "_ropewalk_depth"  # of an attention module: its number
-
 PRODUCT_ATOL = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # of the largest number: sums in another order
-ROWS = 16  # of a usual step: oneDNN chooses the layout by it
 
 
 class ServedExtension:
@@ -288,9 +286,8 @@ def _padded(numbers: list[int], device: torch.device) -> Tensor:
 def packed_linears(model: nn.Module, run: Callable[[], Tensor]) -> ExitStack:
     """Pack the model's linear layers on a CPU, as oneDNN's kernels read them; closing what is returned unpacks them.
 
-    About twice as fast as plain layers in float32, and each row of a product is rounded alike however many rows there
-    are, so that an answer does not depend on its neighbours. (Not in bfloat16 on a CPU with AMX: there one number in some
-    ten thousand differs in its last digit.) The plain weights are dropped meanwhile.
+    Twice as fast in float32, and a row of a product is rounded alike however many rows there are: no answer depends on
+    its neighbours (but last digits do in bfloat16 on a CPU with AMX). The plain weights are dropped meanwhile.
 
     `run` computes something by all of them. Where packing changes it, the model reads weights in a way of its own, and
     is left as it is.
@@ -316,7 +313,7 @@ def _pack(model: nn.Module, undo: ExitStack) -> None:
             continue  # something has changed it
         weight = module.weight
         if weight.dtype in PRODUCT_ATOL and weight.device.type == "cpu":
-            packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
+            packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MULTIPLE)
             module.__dict__["forward"] = partial(_linear, packed, module.bias)
             undo.callback(module.__dict__.pop, "forward")
             if users[id(weight)] == 1:
