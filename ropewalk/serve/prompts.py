@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ropewalk.methods.decoding import Decoding
 
 USUAL_TOKENS = 16  # of a completion, as OpenAI has it
-LONGEST_LINE = 200  # characters of a line of decoding
+LONGEST_DECODING = 200  # characters of a line of decoding
 
 Ids = tuple[int, ...]
 
@@ -98,7 +98,7 @@ def _read_decoding(line: str | None) -> Decoding:
 
     if line is None:
         return NBCE()
-    if len(line) > LONGEST_LINE or names_a_file(line):
+    if len(line) > LONGEST_DECODING or names_a_file(line):
         raise InvalidValue("decoding", "a line such as nbce:beta=0.25", line)
     try:
         extension = parse(line)

@@ -20,7 +20,7 @@ FORMATS = ("svg", "pdf", "png")
 WIDTH, MARGIN, INCH, RESOLUTION = 9.6, 1.3, 100.0, 160  # inches, pixels of one, dots of one in a PNG
 LONGEST, LETTERS = 40, 100  # letters of a name, and of all names side by side
 DARK = 0.55  # the share from which a number is written in light letters
-MOST_MARKED, MOST_NUMBERS, MOST_CELLS = 12, 8, 24  # points with markers, numbers on an axis, cells with their number
+MOST_MARKED, AXIS_NUMBERS, MOST_CELLS = 12, 8, 24  # points with markers, numbers on an axis, cells with their number
 SHAPES = "os^Dv"
 # Letters stay letters in SVG and PDF, names are no formulas, and a file is the same whenever it is written.
 STYLE: dict[Any, Any] = {
@@ -106,8 +106,8 @@ def _panels(picture: Figure, chart: Chart) -> None:
 
 
 def _panel(axes: Axes, chart: Chart, panel: Panel, columns: int) -> None:
-    _scale(axes, "x", panel.x, max(2, MOST_NUMBERS // columns))
-    _scale(axes, "y", panel.y, MOST_NUMBERS)
+    _scale(axes, "x", panel.x, max(2, AXIS_NUMBERS // columns))
+    _scale(axes, "y", panel.y, AXIS_NUMBERS)
     if panel.name:
         name = shortened([panel.name], min(LONGEST, LETTERS // columns))[0]
         axes.set_title(f"{name}\n{panel.note}".strip(), fontsize=9, loc="left")
