@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 import ropewalk as rw
-from ropewalk.attention import LayerCache, Session
+from ropewalk.attention import CacheState, LayerCache
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few, rotation_at
 from ropewalk.attention.torch_kernels.fused import forward
 
@@ -102,8 +102,8 @@ def authors_rotation(x: Tensor, rotation: Rotation) -> Tensor:
 
 def ours(dtype: torch.dtype, count: int) -> Attention:
     """Layer caches under StreamingLLM that have read `count` tokens."""
-    session = rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}")
-    caches = [LayerCache(shared) for shared in [Session(session, FACTS)] for _ in range(LAYERS)]
+    state = rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}")
+    caches = [LayerCache(shared) for shared in [CacheState(state, FACTS)] for _ in range(LAYERS)]
     for cache in caches:
         for part in torch.randn(3, 1, HEADS, count, 64).to(dtype).split(8192, 3):
             cache.read(*part)
@@ -158,7 +158,7 @@ def far_and_near(count: int) -> list[dict[str, Any]]:
 
 def ours_alone(count: int) -> LayerCache:
     """One layer under StreamingLLM after `count` tokens."""
-    cache = LayerCache(Session(rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}"), FACTS))
+    cache = LayerCache(CacheState(rw.parse(f"streaming:window={WINDOW},n_sink={SINKS}"), FACTS))
     chunk = torch.randn(3, 1, HEADS, 16_384, 64)
     while cache.count < count:
         cache.read(*chunk[:, :, :, : count - cache.count])
@@ -168,8 +168,8 @@ def ours_alone(count: int) -> LayerCache:
 def long_cache(dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
     """S7: ReRoPE over 8,192 cached keys against plain attention over the same number."""
     new = torch.randn(3, 1, HEADS, 1, 64).to(dtype)
-    session = Session(rw.parse("rerope:window=512"), FACTS)
-    caches, floor = [LayerCache(session) for _ in range(LAYERS)], Floor(8192, dtype)
+    state = CacheState(rw.parse("rerope:window=512"), FACTS)
+    caches, floor = [LayerCache(state) for _ in range(LAYERS)], Floor(8192, dtype)
     for cache in caches:
         cache.read(*torch.randn(3, 1, HEADS, 8192, 64).to(dtype))
     steps: dict[str, Callable[[], object]] = {
@@ -198,7 +198,7 @@ def far_out() -> list[dict[str, Any]]:
     for begin in (2000, 2**17, 2**22, 2**30):
         q, k, v = torch.randn(3, 1, HEADS, 200, 64, generator=torch.Generator().manual_seed(begin))
         extension = rw.parse("window:window=128")
-        cache = LayerCache(Session(extension, FACTS, begins=(begin,)))
+        cache = LayerCache(CacheState(extension, FACTS, begins=(begin,)))
         got = torch.cat([cache.read(*(x[:, :, t : t + 1] for x in (q, k, v))) for t in range(200)], 2)
         positions = torch.arange(begin, begin + 200)[None]
         expected = rw.reference_attention(q.double(), k.double(), v.double(), extension, FACTS, rw.Tokens(positions))

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 import ropewalk as rw
-from ropewalk.attention import LayerCache, Session
+from ropewalk.attention import CacheState, LayerCache
 
 from gpu.attention import facts_of
 from gpu.case import Case, Place, Row, goal
@@ -93,7 +93,7 @@ def filled(text: str, fill: Fill, facts: rw.Facts, place: Place) -> tuple[LayerC
     """A cache that has read the tokens, and how many keys its next token sees, the token itself included."""
     extension = rw.parse(text)
     weights = extension.weights(facts, torch.Generator().manual_seed(0))
-    cache = LayerCache(Session(extension, facts, spare=1, weights=weights))
+    cache = LayerCache(CacheState(extension, facts, spare=1, weights=weights))
     while cache.count < fill.cached:
         cache.read(*vectors(min(place.either(PIECE, 8), fill.cached - cache.count), fill, facts, place))
     i = torch.tensor([fill.cached])

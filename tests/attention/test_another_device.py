@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ropewalk import Tokens, reference_attention
-from ropewalk.attention import LayerCache, Session, attend
+from ropewalk.attention import CacheState, LayerCache, attend
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.paged import PagedBatch, PagedLayer
@@ -63,8 +63,8 @@ def test_a_text_read_through_a_cache(extension, begins):
     if extension.positions_or_sequential != Sequential():
         pytest.skip("these positions are for training only")
     inputs = tensors(LENGTH, batch=2)
-    session = Session(extension, FACTS, weights=moved(extension), begins=begins or [0, 0])
-    cache = LayerCache(session)
+    state = CacheState(extension, FACTS, weights=moved(extension), begins=begins or [0, 0])
+    cache = LayerCache(state)
     parts = zip(*(torch.split(there(x), [LENGTH // 2, 1, 1, LENGTH // 2 - 2], 2) for x in inputs), strict=True)
     one = torch.cat([cache.read(*part) for part in parts], 2)
     assert_equal(one, extension, inputs, tokens=Tokens(None if begins is None else PADDED))

@@ -192,8 +192,8 @@ MUTATIONS = (
     Mutation("bounds that jump taken for a band", "attention/layout/segments.py", "torch.full_like(by_start, BROKEN)", "torch.full_like(by_start, 2)", f"{ANYWHERE}test_tiles_cover_every_span_once"),
     Mutation("a window of slots, not of numbers", "attention/layout/segments.py", "torch.searchsorted(j, bound) for bound in bounds", "bound.clamp(max=len(j)) for bound in bounds", f"{ANYWHERE}test_as_the_chooser_has_it"),
     Mutation("a table at a time, the query's own key forgotten", "attention/layout/segments.py", "torch.searchsorted(self.numbers, last, right=True)", "torch.searchsorted(self.numbers, last)", "attention/test_attend.py::test_a_table_for_every_row"),
-    Mutation("taken back from what is written over", "attention/cache/session.py", "max(0, count - self.size)", "max(0, count)", "attention/cache/test_layer_cache.py::test_no_more_is_removed_than_there_is_room_for"),
-    Mutation("spare room that is not kept", "attention/cache/session.py", "newest = torch.arange(max(count, end - self.room), end)", "newest = torch.arange(max(count, end - self.size), end)", "attention/cache/test_layer_cache.py::test_tokens_are_removed"),
+    Mutation("taken back from what is written over", "attention/cache/buffers.py", "max(0, count - self.size)", "max(0, count)", "attention/cache/test_layer_cache.py::test_no_more_is_removed_than_there_is_room_for"),
+    Mutation("spare room that is not kept", "attention/cache/buffers.py", "newest = torch.arange(max(count, end - self.room), end)", "newest = torch.arange(max(count, end - self.size), end)", "attention/cache/test_layer_cache.py::test_tokens_are_removed"),
     Mutation("unknown parameters ignored", "methods/spec.py", "if name not in known:", "if False:", "invariants/test_every_method.py::test_unknown_parameters_are_refused"),
     Mutation("rules not checked", "methods/record.py", "and not _holds(parameter.rule, read)", "and False", "test_bad_input.py"),
     # The two ways into a model.

@@ -1,1 +1,1 @@
-"""Past tokens: KV buffers, the session that all layers share, and the decoding step."""
+"""Past tokens: KV buffers, the state that all layers share, and the decoding step."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.session import BufferUpdate, Lanes, Session, Stage
+from ropewalk.attention.cache.buffers import BufferUpdate, CacheState, Lanes, Stage
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.rotation.rotate import (
@@ -40,23 +40,23 @@ class LayerCache:
     The outputs are those of one `attend` over the whole text. Only the keys that the reach can still see are stored.
     There is no backward pass.
 
-        cache = LayerCache(Session(parse("rerope:window=1024"), facts))
+        cache = LayerCache(CacheState(parse("rerope:window=1024"), facts))
         out = cache.read(q, k, v)  # q is [batch, heads, n, head_dim], k and v [batch, kv_heads, n, ...], any n
         out = cache.read(q_next, k_next, v_next)
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, state: CacheState) -> None:
+        self.state = state
         self.count = 0
         self._furthest = 0  # the largest count so far: rings stay overwritten when tokens are removed
-        self._lanes: list[Lanes] = [[] for _ in session.buffers]
-        self._stages: list[Stage | None] = [None] * len(session.buffers)
+        self._lanes: list[Lanes] = [[] for _ in state.buffers]
+        self._stages: list[Stage | None] = [None] * len(state.buffers)
         self._checked: list[tuple[torch.Size, torch.dtype, torch.device]] = []  # shapes, types and devices that fit
 
     @property
     def batch(self) -> int:
         """The number of rows."""
-        return next((len(lanes[VALUES]) for lanes in self._lanes if lanes), self.session.rows)
+        return next((len(lanes[VALUES]) for lanes in self._lanes if lanes), self.state.rows)
 
     @property
     def nbytes(self) -> int:
@@ -66,7 +66,7 @@ class LayerCache:
     def select(self, rows: Sequence[int]) -> None:
         """Continue with these rows in this order; a row may appear more than once."""
         self._lanes = [[lane[list(rows)] for lane in lanes] for lanes in self._lanes]
-        self.session = self.session.of_rows(rows)
+        self.state = self.state.of_rows(rows)
         self._stages, self._checked = [None] * len(self._stages), []
 
     def forget(self, tokens: int) -> None:
@@ -74,9 +74,9 @@ class LayerCache:
         if not 0 <= tokens <= self.count:
             raise InvalidValue("tokens", f"between 0 and the {self.count} that were read", tokens)
         left = self.count - tokens
-        if tokens and not all(buffer.can_forget(self._furthest, left) for buffer in self.session.buffers):
-            rule = f"at most {self.session.spare} once a window is full, since older keys are overwritten"
-            raise InvalidValue("tokens", rule, tokens, remedy="create the session with a larger spare")
+        if tokens and not all(buffer.can_forget(self._furthest, left) for buffer in self.state.buffers):
+            rule = f"at most {self.state.spare} once a window is full, since older keys are overwritten"
+            raise InvalidValue("tokens", rule, tokens, remedy="create the state with a larger spare")
         self.count = left
 
     def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class LayerCache:
 
     def _read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         alone = k_bgjd.shape[2] == 1
-        step = decode_step(self.session, self.count, q_bhid.dtype, q_bhid.device) if alone else None
+        step = decode_step(self.state, self.count, q_bhid.dtype, q_bhid.device) if alone else None
         with torch.autocast(q_bhid.device.type, enabled=False):
             out = self._token(step, q_bhid, k_bgjd, v_bgjd) if step else self._chunk(q_bhid, k_bgjd, v_bgjd)
         self.count += k_bgjd.shape[2]
@@ -105,10 +105,10 @@ class LayerCache:
         vectors = [(x.shape, x.dtype, x.device) for x in (q_bhid, k_bgjd, v_bgjd)]
         if vectors == self._checked:  # as from one token to the next
             return
-        require_shapes(q_bhid, k_bgjd, v_bgjd, self.session.terms.facts)
+        require_shapes(q_bhid, k_bgjd, v_bgjd, self.state.terms.facts)
         require_kinship(q_bhid, k_bgjd, v_bgjd)
         stored = [lanes[VALUES] for lanes in self._lanes if lanes]
-        batch = len(stored[0]) if stored else self.session.rows if self.session.rows > 1 else len(q_bhid)
+        batch = len(stored[0]) if stored else self.state.rows if self.state.rows > 1 else len(q_bhid)
         if q_bhid.shape[2] != k_bgjd.shape[2]:
             raise InvalidValue("q", f"as many tokens as k ({k_bgjd.shape[2]})", q_bhid.shape[2])
         if len(q_bhid) != batch:
@@ -124,10 +124,10 @@ class LayerCache:
             if stage != step.stage:
                 self._rotate_again(n, step.stage)
         for n, rotation in step.stores:
-            new = [both[rotation][:, heads:].to(k_bgjd.dtype), v_bgjd, *([k_bgjd] if self.session.has_stages else [])]
-            self._lanes[n] = self.session.buffers[n].push(self._lanes[n], new, self.count)
+            new = [both[rotation][:, heads:].to(k_bgjd.dtype), v_bgjd, *([k_bgjd] if self.state.has_stages else [])]
+            self._lanes[n] = self.state.buffers[n].push(self._lanes[n], new, self.count)
         # The query heads of a key head are rows of one product with it.
-        weighted = [self.session.terms.weighted(x[:, :heads]) for x in both]
+        weighted = [self.state.terms.weighted(x[:, :heads]) for x in both]
         queries = [x.view(len(x), k_bgjd.shape[1], -1, x.shape[-1]) for x in weighted]
         if self._is_for_kernel(step.reads):
             return self._by_kernel(step.reads, queries).to(v_bgjd.dtype)
@@ -138,12 +138,12 @@ class LayerCache:
         q_bhid = to_compute_dtype(q_bhid) / math.sqrt(q_bhid.shape[-1])
         if step.scale_bhnd is not None:
             q_bhid = (q_bhid * step.scale_bhnd).to(q_bhid.dtype)
-        both, interleaved = torch.cat([q_bhid, to_compute_dtype(k_bgjd)], 1), self.session.terms.facts.interleaved
+        both, interleaved = torch.cat([q_bhid, to_compute_dtype(k_bgjd)], 1), self.state.terms.facts.interleaved
         return [rotate_few(both, rotation, interleaved) if rotation else both for rotation in step.rotations]
 
     def _is_for_kernel(self, reads: list[BufferRead]) -> bool:
         """Whether torch's fused kernel computes a step. On a GPU it reads keys and values once, as they are stored."""
-        lanes, facts = self._lanes[reads[0].buffer], self.session.terms.facts
+        lanes, facts = self._lanes[reads[0].buffer], self.state.terms.facts
         keys, values = lanes[ROTATED], lanes[VALUES]
         plain = facts.softcap is None and all(read.mask_bgrn is None for read in reads)
         fitting = values.dtype.itemsize == 2 and keys.shape[-1] == values.shape[-1]
@@ -160,11 +160,11 @@ class LayerCache:
             keys, values = (self._lanes[read.buffer][lane][:, :, read.indices] for lane in (ROTATED, VALUES))
             q_bh1d = (queries[read.query] * math.sqrt(keys.shape[-1])).flatten(1, 2)[:, :, None]  # the kernel scales
             parts.append(fused.forward(q_bh1d.to(values.dtype), keys, values, triangle=False))
-        return merge_parts(parts, self.session.terms.sink_h)
+        return merge_parts(parts, self.state.terms.sink_h)
 
     def _weighted(self, reads: list[BufferRead], queries: list[Tensor]) -> Tensor:
         """The output over all reads: one softmax, split over the buffers."""
-        logits, sink_h = [self._logit(read, queries[read.query]) for read in reads], self.session.terms.sink_h
+        logits, sink_h = [self._logit(read, queries[read.query]) for read in reads], self.state.terms.sink_h
         sink_grn = None if sink_h is None else sink_h.view(logits[0].shape[1], -1, 1).to(logits[0].device)
         weight = softmax(torch.cat(logits, -1) if len(logits) > 1 else logits[0], sink_grn)
         shares = torch.split(weight, [logit.shape[-1] for logit in logits], -1)
@@ -178,7 +178,7 @@ class LayerCache:
     def _logit(self, read: BufferRead, q_bgrd: Tensor) -> Tensor:
         """Half precision is for storage: logits are computed and stay in at least float32."""
         logit = q_bgrd @ to_compute_dtype(self._lanes[read.buffer][ROTATED][:, :, read.indices]).mT
-        softcap, mask = self.session.terms.facts.softcap, read.mask_bgrn
+        softcap, mask = self.state.terms.facts.softcap, read.mask_bgrn
         if mask is None:
             return cap_logits(logit, softcap)
         whole = cap_logits(logit + mask, softcap)
@@ -189,58 +189,58 @@ class LayerCache:
         self._stages[n] = stage
         if not self._lanes[n]:
             return
-        buffer, lanes = self.session.buffers[n], self._lanes[n]
+        buffer, lanes = self.state.buffers[n], self._lanes[n]
         indices = buffer.held(self.count)
         slots = buffer.slots(indices, self.count - 1)
-        numbers = slots.expand(len(self.session.begins), -1) if buffer.by_number else self.session.numbers(slots)
+        numbers = slots.expand(len(self.state.begins), -1) if buffer.by_number else self.state.numbers(slots)
         lanes[ROTATED][:, :, indices] = self._rotated_keys(n, numbers, stage, lanes[RAW][:, :, indices])
 
     def _rotated_keys(self, n: int, numbers: Tensor, stage: Stage | None, k_bgjd: Tensor) -> Tensor:
-        at = self.session.stored[n].k_rotated(numbers, self.session.turns)
-        rotation = self.session.rotation(at, stage, k_bgjd.dtype, keys=True, device=k_bgjd.device)
-        return rotate(k_bgjd, rotation, self.session.terms.facts.interleaved) if rotation else k_bgjd
+        at = self.state.stored[n].k_rotated(numbers, self.state.turns)
+        rotation = self.state.rotation(at, stage, k_bgjd.dtype, keys=True, device=k_bgjd.device)
+        return rotate(k_bgjd, rotation, self.state.terms.facts.interleaved) if rotation else k_bgjd
 
     def _chunk(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """Any number of tokens: attention over stored and new tokens, within each row's sequence."""
-        session, slots = self.session, torch.arange(self.count, self.count + k_bgjd.shape[2])
-        numbers = session.numbers(slots)
+        state, slots = self.state, torch.arange(self.count, self.count + k_bgjd.shape[2])
+        numbers = state.numbers(slots)
         updates = []
-        for n, buffer in enumerate(session.buffers):
+        for n, buffer in enumerate(state.buffers):
             updates.append(buffer.extend(self._lanes[n], self._new_lanes(n, numbers, k_bgjd, v_bgjd), self.count))
             self._lanes[n], self._stages[n] = updates[n].lanes, None
         out = v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1])
-        for begin in dict.fromkeys(session.begins):
-            rows = [row for row, other in enumerate(session.begins) if other == begin]
-            selected = slice(None) if len(session.begins) == 1 else rows
+        for begin in dict.fromkeys(state.begins):
+            rows = [row for row, other in enumerate(state.begins) if other == begin]
+            selected = slice(None) if len(state.begins) == 1 else rows
             padded = max(0, -begin - self.count)
             if padded < len(slots):
                 keys = [self._keys(n, update, selected, begin, len(slots)) for n, update in enumerate(updates)]
                 out[selected, :, padded:] = attend_sequences(
                     q_bhid[selected, :, padded:],
                     slots[padded:] + begin,
-                    [keys[n] for n in session.buffer_of],
-                    session.terms,
+                    [keys[n] for n in state.buffer_of],
+                    state.terms,
                 )
         return out
 
     def _new_lanes(self, n: int, numbers: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Lanes:
         """A buffer's lanes of new tokens. Where the table may change, keys are rotated only when a step needs them."""
-        if self.session.has_stages:
+        if self.state.has_stages:
             return [k_bgjd, v_bgjd, k_bgjd]
         return [self._rotated_keys(n, numbers, None, k_bgjd), v_bgjd]
 
     def _keys(self, n: int, update: BufferUpdate, selected: slice | list[int], begin: int, new: int) -> SpanKeys:
         """What rows with the same first number can see of a buffer."""
         last = self.count + new
-        if self.session.buffers[n].by_number:
+        if self.state.buffers[n].by_number:
             numbers = torch.arange(max(begin, 0), max(begin, 0, min(last + begin, update.ordered[VALUES].shape[2])))
             first = max(begin, 0)
         else:
             numbers = torch.arange(max(update.first, -begin), last) + begin
             first = max(update.first, -begin) - update.first
-        lane = RAW if self.session.has_stages else ROTATED
+        lane = RAW if self.state.has_stages else ROTATED
         k, v = (update.ordered[n][selected, :, first : first + len(numbers)] for n in (lane, VALUES))
-        return SpanKeys(k, v, numbers, rotated=not self.session.has_stages)
+        return SpanKeys(k, v, numbers, rotated=not self.state.has_stages)
 
 
 # One token in every row: its rotations, and what it reads of which buffer. Computed once, used by every layer.
@@ -265,41 +265,41 @@ class DecodeStep(NamedTuple):
     reads: list[BufferRead]
 
 
-def decode_step(session: Session, count: int, dtype: torch.dtype, device: torch.device) -> DecodeStep | None:
+def decode_step(state: CacheState, count: int, dtype: torch.dtype, device: torch.device) -> DecodeStep | None:
     """The step of a token, once for all layers; None if a row has none at this slot, or if xpos decay rules it out."""
     key = (count, dtype, device)
-    if session.latest is None or session.latest[0] != key:
-        i = session.numbers(torch.tensor([count]))
-        step = _step(session, i, dtype, device) if _is_carried(session, i) else None
-        session.latest = key, step
+    if state.latest is None or state.latest[0] != key:
+        i = state.numbers(torch.tensor([count]))
+        step = _step(state, i, dtype, device) if _is_carried(state, i) else None
+        state.latest = key, step
         return step
-    latest: DecodeStep | None = session.latest[1]
+    latest: DecodeStep | None = state.latest[1]
     return latest
 
 
-def _is_carried(session: Session, i: Tensor) -> bool:
+def _is_carried(state: CacheState, i: Tensor) -> bool:
     """Every row has a token; and with a decay, which counts from the query, the query is at its true position."""
     if int(i.min()) < 0:
         return False
-    return not session.decays or all(bool((span.q_at(i) == i).all()) for span in session.spans)
+    return not state.decays or all(bool((span.q_at(i) == i).all()) for span in state.spans)
 
 
-def _step(session: Session, i: Tensor, dtype: torch.dtype, device: torch.device) -> DecodeStep:
-    count, numbers = int(i[0]) - session.begins[0], i[:, 0]
-    stage = session.stage(numbers.tolist())
-    views = [view for n in range(len(session.spans)) for view in _views(session, n, numbers, count)]
-    positions = _Positions(keys_differ=session.decays)
-    queries = [positions.index(session.spans[view.span].q_rotated(i, session.turns), keys=False) for view in views]
+def _step(state: CacheState, i: Tensor, dtype: torch.dtype, device: torch.device) -> DecodeStep:
+    count, numbers = int(i[0]) - state.begins[0], i[:, 0]
+    stage = state.stage(numbers.tolist())
+    views = [view for n in range(len(state.spans)) for view in _views(state, n, numbers, count)]
+    positions = _Positions(keys_differ=state.decays)
+    queries = [positions.index(state.spans[view.span].q_rotated(i, state.turns), keys=False) for view in views]
     stores = [
-        (n, positions.index(session.stored[n].k_rotated(i, session.turns), keys=True))
-        for n, buffer in enumerate(session.buffers)
+        (n, positions.index(state.stored[n].k_rotated(i, state.turns), keys=True))
+        for n, buffer in enumerate(state.buffers)
         if buffer.takes(count)
     ]
-    masks = [_mask(session, view, numbers, count, dtype, device) for view in views]
-    scales = [session.terms.scale(row) for row in i] if session.terms.extension.scales else []
+    masks = [_mask(state, view, numbers, count, dtype, device) for view in views]
+    scales = [state.terms.scale(row) for row in i] if state.terms.extension.scales else []
     return DecodeStep(
         scale_bhnd=torch.stack(scales).to(device) if scales else None,
-        rotations=_rotations(session, positions, stage, dtype, device),
+        rotations=_rotations(state, positions, stage, dtype, device),
         stores=stores,
         stage=stage,
         reads=[BufferRead(v.buffer, n, v.indices, mask) for v, n, mask in zip(views, queries, masks, strict=True)],
@@ -322,17 +322,17 @@ class _Positions:
 
 
 def _rotations(
-    session: Session, positions: _Positions, stage: Stage | None, dtype: torch.dtype, device: torch.device
+    state: CacheState, positions: _Positions, stage: Stage | None, dtype: torch.dtype, device: torch.device
 ) -> list[Rotation | None]:
     """The rotations to all positions, computed together."""
     rotations: list[Rotation | None] = [None] * len(positions.entries)
     for keys in (False, True):
         chosen = [n for n, (at, of_keys) in enumerate(positions.entries) if of_keys == keys]
-        chosen = [n for n in chosen if session.decays or positions.entries[n][0].any()]
+        chosen = [n for n in chosen if state.decays or positions.entries[n][0].any()]
         at_bn = _to_pair_positions([positions.entries[n][0] for n in chosen])
-        whole = session.rotation(torch.cat(at_bn, 1), stage, dtype, keys=keys) if chosen else None
+        whole = state.rotation(torch.cat(at_bn, 1), stage, dtype, keys=keys) if chosen else None
         if whole:
-            cos, sin = (part.to(device) for part in expand_rotation(whole, session.terms.facts.interleaved))
+            cos, sin = (part.to(device) for part in expand_rotation(whole, state.terms.facts.interleaved))
             for column, n in enumerate(chosen):
                 rotations[n] = Rotation(cos[:, :, column : column + 1], sin[:, :, column : column + 1])
     return rotations
@@ -353,12 +353,12 @@ class _View(NamedTuple):
     inside_bn: Tensor | None  # nothing where every row sees all
 
 
-def _views(session: Session, index: int, i: Tensor, count: int) -> list[_View]:
+def _views(state: CacheState, index: int, i: Tensor, count: int) -> list[_View]:
     """What a span sees, as runs of indices of its buffer."""
-    number = session.buffer_of[index]
-    buffer, (start, stop) = session.buffers[number], session.spans[index].bounds(i)
-    shift = 0 if buffer.by_number else session.first
-    low, high = torch.maximum(start, session.first) - shift, stop - shift
+    number = state.buffer_of[index]
+    buffer, (start, stop) = state.buffers[number], state.spans[index].bounds(i)
+    shift = 0 if buffer.by_number else state.first
+    low, high = torch.maximum(start, state.first) - shift, stop - shift
     bounds = list(zip(low.tolist(), high.tolist(), strict=True))
     filled = [pair for pair in bounds if pair[0] < pair[1]]
     if not filled:
@@ -372,17 +372,17 @@ def _views(session: Session, index: int, i: Tensor, count: int) -> list[_View]:
 
 
 def _mask(
-    session: Session, view: _View, i: Tensor, count: int, dtype: torch.dtype, device: torch.device
+    state: CacheState, view: _View, i: Tensor, count: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor | None:
     """Biases, and minus infinity where a row sees no key: [b, g, r, n]; nothing where every row sees all."""
-    facts = session.terms.facts
-    if session.terms.extension.biases:
-        span, buffer = session.spans[view.span], session.buffers[view.buffer]
+    facts = state.terms.facts
+    if state.terms.extension.biases:
+        span, buffer = state.spans[view.span], state.buffers[view.buffer]
         slots = buffer.slots(view.indices, count)
-        j = slots[None] if buffer.by_number else slots + session.first[:, None]
+        j = slots[None] if buffer.by_number else slots + state.first[:, None]
         distance = span.q_at(i)[:, None] - span.k_at(j)
         distance = distance if view.inside_bn is None else distance.where(view.inside_bn, 0)
-        mask_bhn = session.terms.bias(distance, i[:, None].expand_as(distance)).movedim(0, 1)
+        mask_bhn = state.terms.bias(distance, i[:, None].expand_as(distance)).movedim(0, 1)
     elif view.inside_bn is not None:
         mask_bhn = torch.zeros(()).expand(view.inside_bn.shape)[:, None]
     else:

@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.session import StoredKeys
+from ropewalk.attention.cache.buffers import StoredKeys
 from ropewalk.attention.dispatch import attend_sequences
 from ropewalk.attention.layout.retention import Retention, reach_retention
 from ropewalk.attention.layout.segments import SpanKeys

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache, cache_utils
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
-from ropewalk.attention import LayerCache, Session
-from ropewalk.attention.cache.session import RingBuffer
+from ropewalk.attention import CacheState, LayerCache
+from ropewalk.attention.cache.buffers import RingBuffer
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.probed_layer import layer_bytes
@@ -121,15 +121,15 @@ class ExtendedCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     is_sliding = False
     supports_early_init = False
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, state: CacheState) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory = LayerCache(session)
+        self.memory = LayerCache(state)
         self.expected = False  # whether a pass of the extended model is running
 
     @property
     def is_croppable(self) -> bool:  # type: ignore[override]
         """Whether tokens can be removed again, as assisted decoding does."""
-        return all(not isinstance(buffer, RingBuffer) or buffer.spare > 0 for buffer in self.memory.session.buffers)
+        return all(not isinstance(buffer, RingBuffer) or buffer.spare > 0 for buffer in self.memory.state.buffers)
 
     def activate_past_recording(self) -> None:
         """Called before tokens that may be removed again; too late where their keys are gone."""
@@ -160,7 +160,7 @@ class ExtendedCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def reset(self) -> None:
         """Start again, empty."""
-        self.memory = LayerCache(self.memory.session)
+        self.memory = LayerCache(self.memory.state)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """The rows in another order."""
@@ -205,10 +205,10 @@ def held_bytes(cache: DynamicCache) -> int:
     )
 
 
-def adopt(cache: DynamicCache, sessions: Mapping[int, Session]) -> None:
-    """Fill the attention slots of a fresh cache with layer caches, one per session."""
-    layers: list[Any] = cache.layers or [None] * len(sessions)
-    for slot, session in sessions.items():
-        layers[slot] = ExtendedCacheLayer(session)
+def adopt(cache: DynamicCache, states: Mapping[int, CacheState]) -> None:
+    """Fill the attention slots of a fresh cache with layer caches, one per state."""
+    layers: list[Any] = cache.layers or [None] * len(states)
+    for slot, state in states.items():
+        layers[slot] = ExtendedCacheLayer(state)
     cache.layers = layers
     cache.layer_class_to_replicate = None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
-from ropewalk.attention import Session
+from ropewalk.attention import CacheState
 from ropewalk.attention.layout.retention import reach_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
@@ -204,7 +204,7 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
     begins = _begins(now)
     slots = [item.probed.cached.slot for item in layers if item.probed.cached]
     if begins and is_fresh(cache, slots) and not _needs_plain_cache(now, layers, begins):
-        adopt(cache, dict(zip(slots, _sessions(layers, begins), strict=True)))
+        adopt(cache, dict(zip(slots, _states(layers, begins), strict=True)))
     _require_reach(cache, layers)
     layer_caches = [layer for layer in cache.layers if isinstance(layer, ExtendedCacheLayer)]
     if layer_caches and (now.axes is not None or now.sees_later):
@@ -251,7 +251,7 @@ def _require_reach(cache: Any, layers: Sequence[ExtendedLayer]) -> None:
 def _known_begins(cache: Any, least: int = 0) -> Begins | None:
     """The positions of the rows' first slots, by one of our layer caches that has read at least so many tokens."""
     layer_caches = (layer.memory for layer in getattr(cache, "layers", ()) if isinstance(layer, ExtendedCacheLayer))
-    return next((cache.session.begins for cache in layer_caches if cache.count >= least), None)
+    return next((cache.state.begins for cache in layer_caches if cache.count >= least), None)
 
 
 def _require_same_start(now: ForwardPass) -> None:
@@ -282,13 +282,15 @@ def _begins(now: ForwardPass) -> Begins | None:
     return (begins[0],) if len(set(begins)) == 1 else tuple(begins)
 
 
-def _sessions(layers: Sequence[ExtendedLayer], begins: Begins) -> list[Session]:
+def _states(layers: Sequence[ExtendedLayer], begins: Begins) -> list[CacheState]:
     """One per layer; equal layers share one."""
-    shared: dict[tuple[Extension, Facts, int], Session] = {}
-    sessions = []
+    shared: dict[tuple[Extension, Facts, int], CacheState] = {}
+    states = []
     for layer in layers:
         key = layer.extension, layer.facts, layer.depth if layer.weights else -1
         if key not in shared:
-            shared[key] = Session(layer.extension, layer.facts, begins=begins, weights=layer.weights, spare=SPARE.get())
-        sessions.append(shared[key])
-    return sessions
+            shared[key] = CacheState(
+                layer.extension, layer.facts, begins=begins, weights=layer.weights, spare=SPARE.get()
+            )
+        states.append(shared[key])
+    return states

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel
 
-from ropewalk.attention import Session
+from ropewalk.attention import CacheState
 from ropewalk.errors import RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import PRESETS, parse_for
@@ -105,9 +105,9 @@ def numbers_held(layers: Sequence[ProbedLayer], extension: Extension, facts: Fac
             continue
         local = Extension(reach=layer.reach) if layer.reach else extension.at_layer(depth, facts)
         if local not in known:
-            session = Session(local, facts, weights=local.weights(facts))
-            places = [buffer.held(length) for buffer in session.buffers]
-            known[local] = sum(min(place.stop, length) - place.start for place in places), session.has_stages
+            state = CacheState(local, facts, weights=local.weights(facts))
+            places = [buffer.held(length) for buffer in state.buffers]
+            known[local] = sum(min(place.stop, length) - place.start for place in places), state.has_stages
         tokens, drifts = known[local]
         keys = layer.head_dim * (2 if drifts else 1)  # unrotated keys too, where the table changes with the row
         total += tokens * layer.groups * (keys + layer.value_dim)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.attention.cache.session import GROWTH, LEAST_ROOM, FullBuffer, PrefixBuffer, RingBuffer
+from ropewalk.attention.cache.buffers import GROWTH, LEAST_ROOM, FullBuffer, PrefixBuffer, RingBuffer
 
 CUTS = [[1] * 23, [23], [5, 1, 1, 7, 1, 8], [4, 4, 4, 4, 7]]
 

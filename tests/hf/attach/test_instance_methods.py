@@ -93,10 +93,10 @@ def test_room_is_made_for_as_many_as_are_stated(llama):
     with extended(llama, "window:window=9"), torch.no_grad():
         cache = DynamicCache()
         llama.generate(IDS, **GIVEN, assistant_model=many, past_key_values=cache)
-        assert cache.layers[0].memory.session.spare == 2 * REJECTABLE_TOKENS
+        assert cache.layers[0].memory.state.spare == 2 * REJECTABLE_TOKENS
         plain = DynamicCache()
         llama.generate(IDS, **GIVEN, past_key_values=plain)
-        assert plain.layers[0].memory.session.spare == 0
+        assert plain.layers[0].memory.state.spare == 0
 
 
 def test_a_cache_from_a_call_without_help_is_refused_before_the_first_token(llama):

@@ -176,8 +176,8 @@ def assert_promises_kept(model):
 @pytest.mark.parametrize("name", ["streaming", "lm_infinite", "rerope", "dual_chunk", "dynamic_yarn", "hwfa", "yarn"])
 def test_the_cache_of_a_method_is_what_its_memory_holds(name, monkeypatch):
     """mistral keeps its window of 12 in every layer, llama has none. Without the room that memories make in advance."""
-    monkeypatch.setattr("ropewalk.attention.cache.session.LEAST_ROOM", 1)
-    monkeypatch.setattr("ropewalk.attention.cache.session.GROWTH", 1)
+    monkeypatch.setattr("ropewalk.attention.cache.buffers.LEAST_ROOM", 1)
+    monkeypatch.setattr("ropewalk.attention.cache.buffers.GROWTH", 1)
     for model in (tiny("llama", num_hidden_layers=3), tiny("mistral", num_hidden_layers=2)):
         seen = inspect(model, target_len=100)
         caches = []

@@ -1,5 +1,7 @@
 """What all layers under one extension share while texts are read chunk by chunk: buffers and rotations.
 
+A buffer keeps all keys, a ring of them for a window, or the first ones for sinks.
+
 Legend: b batch (1 where all rows are alike), g key head, n token, d head dimension.
 """
 
@@ -62,15 +64,15 @@ class StoredKeys:
         return [span.k_rotated(PROBED, self.turns).double().numpy().tobytes() for span in self.spans]
 
 
-class Session(StoredKeys):
-    """Texts that are read chunk by chunk under one extension; all layers of a model share a session.
+class CacheState(StoredKeys):
+    """Texts that are read chunk by chunk under one extension; all layers of a model share a state.
 
     `begins` is the number of each row's first token: 0, or -n for a row that begins with n tokens of padding. One entry
     stands for any number of equal rows. `weights` are the learned numbers. Up to `spare` tokens can always be removed
     again (`LayerCache.forget`), even under a reach that drops old keys.
 
-        session = Session(parse("streaming:window=1024"), facts, begins=(0, -3))
-        caches = [LayerCache(session) for _ in range(layers)]
+        state = CacheState(parse("streaming:window=1024"), facts, begins=(0, -3))
+        caches = [LayerCache(state) for _ in range(layers)]
     """
 
     def __init__(
@@ -91,18 +93,18 @@ class Session(StoredKeys):
         self.first = torch.tensor(self.begins)
         self.spare = spare
         self.buffers, self.stored, self.buffer_of = self._buffers()
-        self._of_rows: dict[tuple[int, ...], Session] = {}
+        self._of_rows: dict[tuple[int, ...], CacheState] = {}
         self._decay_period = max(1, int(1 / float(self.table(1).log_decay.abs().max()))) if self.decays else 0
         self.latest: tuple[object, Any] | None = None  # the step of the next token, for all layers
 
-    def of_rows(self, rows: Sequence[int]) -> Session:
-        """The session of these rows, the same one for all layers."""
+    def of_rows(self, rows: Sequence[int]) -> CacheState:
+        """The state of these rows, the same one for all layers."""
         if len(self.begins) == 1:
             return self
         begins = tuple(self.begins[row % len(self.begins)] for row in rows)
         if begins not in self._of_rows:
             extension, facts, weights = self.terms
-            self._of_rows[begins] = Session(extension, facts, begins=begins, weights=weights, spare=self.spare)
+            self._of_rows[begins] = CacheState(extension, facts, begins=begins, weights=weights, spare=self.spare)
         return self._of_rows[begins]
 
     def numbers(self, slots: Tensor) -> Tensor:
