@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk.attention import dispatch
-from ropewalk.attention.cache import state
+from ropewalk.attention.cache import buffers
 from ropewalk.attention.layout.sequences import MOST_NUMBERS, SharedLayout, compute_once, share_results
 from ropewalk.hf import extended
 
@@ -65,8 +65,8 @@ def test_layers_of_one_pass_share_and_answer_the_same(text, cached, monkeypatch)
 @torch.no_grad()
 def test_layers_with_a_cache_rotate_new_keys_by_the_same_angles(monkeypatch, text):
     """A chunk behind others: however many layers there are, its angles are computed once."""
-    calls, real = [], state.rotation_at
-    monkeypatch.setattr(state, "rotation_at", lambda *args: calls.append(1) or real(*args))
+    calls, real = [], buffers.rotation_at
+    monkeypatch.setattr(buffers, "rotation_at", lambda *args: calls.append(1) or real(*args))
     counts = []
     for layers in (2, 5):
         model = tiny("llama", num_hidden_layers=layers)
