@@ -19,9 +19,9 @@ LOADERS: tuple[str, ...] = get_args(Deployable)
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 SPACES: tuple[str, ...] = get_args(SearchSpace)
 KNOWN = {
-    "deployable": ("value for deployable", LOADERS),
-    "objective": ("objective", OBJECTIVES),
-    "space": ("space", SPACES),
+    "deployable": ("value for ", LOADERS),
+    "objective": ("", OBJECTIVES),
+    "space": ("", SPACES),
 }
 
 
@@ -52,6 +52,6 @@ class Conditions(Checked):
     def __post_init__(self) -> None:
         for name, (kind, known) in KNOWN.items():
             if getattr(self, name) not in known:
-                raise UnknownName(f"{kind}", getattr(self, name), known=known)
+                raise UnknownName(f"{kind}{name}", getattr(self, name), known=known)
         object.__setattr__(self, "lengths", tokens("lengths", self.lengths))
         super().__post_init__()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import RenderableType
 
@@ -137,8 +137,8 @@ class FitRequest:
     folder: Path
     deadline: float  # by time.monotonic()
     budget: float
-    plan: SearchPlan | None = None
-    dtype: Any = None  # of the weights, where it was planned
+    plan: SearchPlan
+    dtype: Any  # of the weights
 
 
 def fit(
@@ -194,6 +194,18 @@ def fit(
         showing_progress("loading the model", shown=run.progress) as shown,
         open_model(model, run) as host,
     ):
+        shown(0, 0, "planning")
+        planning = Planning(
+            host=host,
+            pace=pace,
+            deadline=began + limit,
+            lengths=conditions.lengths,
+            workers=run.workers,
+            judge_on=judge_on,
+            free_precision=is_free(model, host.model, run),
+            before=marks_of_study(run.storage or storage_in(place), run.study),
+        )
+        plan = planning.plan(length, **asked)
         request = FitRequest(
             model=model,
             conditions=conditions,
@@ -203,19 +215,9 @@ def fit(
             folder=place,
             deadline=began + limit,
             budget=limit,
+            plan=plan,
+            dtype=host.model.dtype,  # the plan chooses it
         )
-        shown(0, 0, "planning")
-        planning = Planning(
-            host=host,
-            pace=pace,
-            deadline=request.deadline,
-            lengths=conditions.lengths,
-            workers=run.workers,
-            judge_on=judge_on,
-            free_precision=is_free(model, host.model, run),
-            before=marks_of_study(run.storage or storage_in(place), run.study),
-        )
-        request = replace(request, plan=planning.plan(length, **asked), dtype=host.model.dtype)
         return _answer(request, _begin(request, host, planning, shown))
 
 
@@ -224,7 +226,7 @@ def _begin(request: FitRequest, host: OpenedModel, planning: Planning, shown: Wo
     fitting = _fitting(request, host)
     shown(0, 0, "reading texts")
     fitting.require_texts()
-    for sentence in planning.sentences(cast(SearchPlan, request.plan), request.corpus):
+    for sentence in planning.sentences(request.plan, request.corpus):
         shown.note(sentence)
     fitting.begin(lambda label, done, of: shown(done, of, label))
     shown.close()
@@ -262,8 +264,8 @@ def _open_fitting(request: FitRequest) -> Fitting:
 
 
 def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
-    plan = cast(SearchPlan, request.plan)
-    subject, length, run = host.subject(request.corpus, plan.target_len), plan.target_len, request.options
+    plan, run = request.plan, request.options
+    subject, length = host.subject(request.corpus, plan.target_len), plan.target_len
     return Fitting(
         subject=subject,
         goal=Goal(

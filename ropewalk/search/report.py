@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
-from ropewalk.extension.static import static_table
+from ropewalk.extension.static import static_table, why_not_static
 from ropewalk.files import finite_json
 from ropewalk.measure.comparison.verdict import BREAK
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, scatter
@@ -250,10 +249,10 @@ def stretches(fit: FitResult) -> list[ReportFigure]:
     compared = [fit.answer, *([fit.rival] if fit.rival and fit.rival.line != fit.answer.line else [])]
     lines = []
     for tested in compared:
-        try:
-            table = static_table(tested.extension.at_layer(0, facts), tested.extension.builds_on(facts))
-        except DoesNotFit:
+        layer, known = tested.extension.at_layer(0, facts), tested.extension.builds_on(facts)
+        if why_not_static(layer, known):
             return []
+        table = static_table(layer, known)
         times = torch.where(table > 0, trained_theta(facts) / table, 1.0).tolist()  # 1 for pairs without rotation
         lines.append(Series(tested.line, keys[tested.line], tuple(map(float, range(len(times)))), tuple(times)))
     chart = line_chart(lines, across="pair of dimensions, fast to slow", up="slowed by", tokens=False, kind="log")
