@@ -188,7 +188,7 @@ def compare(
         options: a `LoadOptions` says how a named model is loaded; a `RunOptions` also says what runs the measurement.
     """
     began, run = time.monotonic(), RunOptions.of(options)
-    lines, all_tasks = lines_of(extensions), _tasks(tasks, FEW_SAMPLES if samples is None else samples)
+    lines, all_tasks = lines_of(extensions), tasks_asked(tasks, FEW_SAMPLES if samples is None else samples, tasks_of)
     asked, limit = list(tokens("lengths", lengths)), seconds_or_none("time_limit", time_limit)
     run.check(model)
     measuring = measuring_by(run)
@@ -230,9 +230,10 @@ def _corpus(host: OpenedModel, asked: list[int]) -> str:
     return CORPUS if enough else f"all:{CORPUS}"
 
 
-def _tasks(tasks: str, samples: int) -> Sequence[Task]:
+def tasks_asked(tasks: str, samples: int, usual: Callable[[int], Sequence[Task]]) -> Sequence[Task]:
+    """The tasks that a caller names, or the usual ones."""
     samples = whole_number("samples", samples, least=FEWEST_TEXTS)
-    return tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples)
+    return tasks_named(tasks, samples) if tasks_text(tasks) else usual(samples)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,10 @@ from ropewalk.files import record_json
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.arguments import (
-    FEWEST_TEXTS,
     RunOptions,
     seconds_or_none,
-    tasks_text,
-    whole_number,
 )
-from ropewalk.measure.compare import CORPUS, ComparisonResult, measuring_by
+from ropewalk.measure.compare import CORPUS, ComparisonResult, measuring_by, tasks_asked
 from ropewalk.measure.comparison.race import Leaderboard, Race, TimeIsUp, run_race, tasks_of
 from ropewalk.measure.comparison.runner import Cell
 from ropewalk.measure.comparison.store import Store
@@ -29,7 +26,7 @@ from ropewalk.measure.opened_model import open_folder, open_model
 from ropewalk.measure.progress import showing_progress
 from ropewalk.measure.report.leaderboard import BOARD, as_json, ranking_json, stopped, table, write_leaderboard
 from ropewalk.measure.report.written_tables import PageTable
-from ropewalk.measure.tasks.task_line import check_tasks, tasks_named
+from ropewalk.measure.tasks.task_line import check_tasks
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
 
@@ -103,11 +100,11 @@ def leaderboard(
         options: a `LoadOptions` says how a named model is loaded; a `RunOptions` also says what runs the measurement.
     """
     began, run = time.monotonic(), RunOptions.of(options)
-    samples = whole_number("samples", MANY_SAMPLES if samples is None else samples, least=FEWEST_TEXTS)
+    samples = MANY_SAMPLES if samples is None else samples
+    every_task = check_tasks(tasks_asked(tasks, samples, tasks_of), samples)
     limit = seconds_or_none("time_limit", time_limit)
     deadline = None if limit in (None, math.inf) else began + limit
     lines = lines_of(extensions) if extensions else []
-    every_task = check_tasks(tasks_named(tasks, samples) if tasks_text(tasks) else tasks_of(samples), samples)
     asked = None if target_len is None else in_tokens(str(target_len), "target_len")
     run.check(model, unused=("after_round",))
     measuring = measuring_by(run)

@@ -35,7 +35,6 @@ from ropewalk.engines.rules.standard import ROPE_FREQS, TABLES, longrope_table
 from ropewalk.engines.rules.statement import EngineReading, ExportRules, StatedModel, fold, lower, yarn_temperature
 from ropewalk.errors import DoesNotFit
 
-# Run with the tensor rope.freqs.weight, and equal to transformers. Others were run and stop, or were not run.
 TENSOR = "rope.freqs.weight"  # of safetensors; rope_freqs.weight in a GGUF file
 # Run with the tensor, and equal to transformers. Others were run and stop, or were not run.
 READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
