@@ -35,7 +35,7 @@ def advice(comparison: Comparison) -> str:
 
 
 def _for_what_is_far(comparison: Comparison, length: str) -> str | None:
-    """Where no loss is surely lower than that of the last tokens alone: whether what is before them can be used."""
+    """Where no loss is significantly below that of the last tokens alone: whether what is before them can be used."""
     alone, best = comparison.last_alone, comparison.best
     shares = [(row.numbers["far"], one) for one in comparison.candidates if (row := _far_row(comparison, one))]
     if alone is None or best.change.high < -SAME_LOSS_ATOL:
@@ -57,7 +57,7 @@ def _for_passkeys(comparison: Comparison, length: str) -> str | None:
     words = _none_lower(comparison, length)
     finders = [one for one in comparison.candidates if comparison.finds(one) and one.verdict.kind != BREAKS]
     if not finders:
-        return f"{words} Nothing here surely finds passkeys: {_more_texts(comparison)}."
+        return f"{words} It is not certain that anything here finds passkeys: {_more_texts(comparison)}."
     finder = min(finders, key=lambda one: one.rank)
     return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {asked_facts(finder.rows)}."
 
@@ -65,8 +65,8 @@ def _for_passkeys(comparison: Comparison, length: str) -> str | None:
 def _none_lower(comparison: Comparison, length: str) -> str:
     best = comparison.best
     return (
-        f"No loss at {length} is surely lower than that of the unchanged model on the last {comparison.trained_len:,}"
-        f" tokens alone ({name_of(best.line)}: {interval(best.change)})."
+        f"No loss at {length} is significantly lower than that of the unchanged model on the last"
+        f" {comparison.trained_len:,} tokens alone ({name_of(best.line)}: {interval(best.change)})."
     )
 
 

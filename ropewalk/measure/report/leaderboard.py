@@ -145,7 +145,7 @@ def _about(values: Json) -> str:
         " one line alone: the best of many looks better than it is."
     )
     read = " and ".join(f"{one['lines']} lines read {one['texts']} texts" for one in done[:-1])
-    words += f" Before, {read}; what was surely behind stopped." if read else ""
+    words += f" Before, {read}; what was clearly behind stopped." if read else ""
     if len(done) < len(planned):
         words += f" Time was up after round {len(done)} of {len(planned)}; the same command continues."
     return words
