@@ -18,7 +18,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import TABLES, handle_of, host_of
 from ropewalk.hf.probe.host import quiet
 from ropewalk.hf.probe.rotation import rotary_modules
-from ropewalk.hf.use.long_text import PROBED, head_inputs, head_of
+from ropewalk.hf.use.long_text import head_inputs, head_of
 
 TABLE = "inv_freq"
 
@@ -48,7 +48,7 @@ def slopes(model: nn.Module, ids: Tensor, *, last: int, places: Sequence[int] | 
     handle = handle_of(host)
     if handle is not None and handle.mode != TABLES:
         raise DoesNotFit.because("extension", f"gradients need mode tables, but {handle.reason}")
-    head = head_of(host, ids[:, :PROBED])
+    head = head_of(host, ids)
     with torch.inference_mode(False), torch.enable_grad(), quiet(host), _with_variables(rotary_modules(host)) as leaves:
         inputs, targets = head_inputs(host, head, ids[:, :-1], targets, {"use_cache": False})
         losses = head.losses(inputs[:, -last:], targets[:, -last:]).flatten()

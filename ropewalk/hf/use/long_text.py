@@ -159,7 +159,7 @@ def _read(
 def _score_pieces(
     host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], kwargs: Any
 ) -> Iterator[Of]:
-    handle, head = handle_of(host), head_of(host, ids[:, :PROBED])
+    handle, head = handle_of(host), head_of(host, ids)
     if kwargs["use_cache"]:
         most = MOST_PAIRS if device_of(host).type == "cpu" else MOST_ON_GPU
         piece = min(piece, max(LEAST_CHUNK, most // ids.shape[1]))
@@ -302,9 +302,9 @@ def _require_known(host: PreTrainedModel, ids: Tensor) -> None:
 
 @torch.no_grad()
 def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
-    """The output head of the model, compared with its logits on a few tokens."""
-    with quiet(host):
-        return OutputHead(host.get_output_embeddings(), _head_scale(host, ids))  # type: ignore[no-untyped-call]
+    """The output head of the model, compared with its logits on the first tokens of one text."""
+    with quiet(host):  # not of every text of a batch: with 262,144 words the comparison needs 40 MiB a text
+        return OutputHead(host.get_output_embeddings(), _head_scale(host, ids[:1, :PROBED]))  # type: ignore[no-untyped-call]
 
 
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:

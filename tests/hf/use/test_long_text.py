@@ -79,6 +79,15 @@ def test_logits_of_some_tokens_are_those_of_the_whole(name, every, piece, monkey
     torch.testing.assert_close(some.losses, expected, rtol=1e-3, atol=1e-3)
 
 
+def test_a_batch_of_questions_costs_no_logits_but_those_of_one_text():
+    """With 262,144 words the probe of a batch once took more memory than anything that was read."""
+    model, rows = tiny("llama"), list[int]()
+    model.get_output_embeddings().register_forward_hook(lambda _, __, answer: rows.append(answer[..., 0].numel()))
+    score_tokens(model, torch.arange(24 * 40).reshape(24, 40) % 60)
+    assert rows
+    assert max(rows) <= long_text.PROBED
+
+
 @pytest.mark.parametrize("text", ["rerope:window=8+log_n", "dynamic_yarn", "streaming:window=10,n_sink=2"])
 def test_scores_under_an_extension(text):
     model = tiny("llama", num_hidden_layers=2)
