@@ -148,6 +148,11 @@ class ModelPlan:
         """Whether rotary modules carry it all; otherwise Ropewalk's attention is needed."""
         return not self.why_not_tables
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether tokens may have several positions, such as those of images: one table says all."""
+        return self.is_tables and self.rotary(self.target_len).row_scale is None
+
     @cached_property
     def why_not_tables(self) -> str:
         """What rotary modules cannot carry; empty where they carry it all."""

@@ -19,6 +19,7 @@ from hf.models import tiny
 ROOT = Path(__file__).resolve().parents[2]
 TRAINED = 512
 LONGEST = 8 * TRAINED
+PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
 # Small enough to be quick, with a head dimension, a base and initial weights under which positions matter, and rounding
 # is not amplified: logits are off by more than 0.1 under another schedule, and by less than 1e-3 in another float32.
 SIZES = {
@@ -31,8 +32,10 @@ SIZES = {
     "head_dim": 32,
     "max_position_embeddings": TRAINED,
     "initializer_range": 0.15,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+    "rope_parameters": PLAIN,
 }
+AXES = {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
+QUARTER = {"layer_types": ["full_attention"] * 2}  # of each head rotates; linear attention on CPUs needs bfloat16
 
 # What the engines fix for an architecture, or what makes it show: layers in its pattern, a window, two bases.
 OWN = {
@@ -46,6 +49,11 @@ OWN = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 5_000.0},
             "full_attention": {"rope_type": "default", "rope_theta": 20_000.0},
         },
+    },
+    "qwen3_next": {**QUARTER, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.25}, "num_experts": 0},
+    "qwen3_5_text": {
+        **QUARTER,
+        "rope_parameters": {**PLAIN, **AXES, "partial_rotary_factor": 0.25},
     },
     "exaone4": {"num_hidden_layers": 4, "sliding_window": None, "layer_types": ["full_attention"] * 4},
 }

@@ -73,6 +73,11 @@ class StatedModel:
         return bool(getattr(self.text, "kv_lora_rank", None))
 
     @property
+    def has_axes(self) -> bool:
+        """Whether tokens have several positions, such as those of images (M-RoPE)."""
+        return any(part.get("mrope_section") for part in self.parameters)
+
+    @property
     def divisors(self) -> list[float]:
         """The divisor of base^(-2i/d) in every pair."""
         base, pairs = float(self.parameters[0]["rope_theta"]), len(self.table)
@@ -178,6 +183,8 @@ def read_as_deepseek_and_phi(stated: StatedModel) -> EngineReading | DoesNotFit:
     """What vLLM and SGLang share: latent keys by DeepSeek's rule, longrope by Phi's, all else by name."""
     if stated.latent:
         return state_latent(stated)
+    if reason := _why_not_of_axes(stated):
+        return reason
     folded = place_temperature(stated)
     if is_lowered(stated) and (reason := why_no_longrope(stated)):
         return reason
@@ -189,9 +196,14 @@ def why_no_longrope(stated: StatedModel) -> DoesNotFit | None:
     """Why the longrope module of vLLM and SGLang does not compute a model; None where it does."""
     if stated.interleaved:
         return DoesNotFit("schedule", "one with a type of its own where pairs are neighbours", LONGROPE)
-    if any("mrope_section" in parameters for parameters in stated.parameters):
-        return DoesNotFit("schedule", "one with a type of its own where positions have several axes", LONGROPE)
     return None
+
+
+def _why_not_of_axes(stated: StatedModel) -> DoesNotFit | None:
+    """Why vLLM and SGLang do not compute a schedule where tokens have several positions; None where they do."""
+    if not stated.has_axes or stated.type in ("default", "yarn"):
+        return None
+    return DoesNotFit("schedule", "YaRN or another base where tokens have several positions (M-RoPE)", stated.type)
 
 
 # A static extension as a transformers config for an engine, with its window.

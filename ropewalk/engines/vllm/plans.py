@@ -175,9 +175,6 @@ def _why_not_planned(text: Any, handle: Handle) -> DoesNotFit | None:
         return DoesNotFit("config", "one with rope parameters", type(text).__name__)
     if getattr(text, "kv_lora_rank", None):
         return DoesNotFit.because("model", "the plugin for vLLM cannot extend attention whose keys are latent (MLA)")
-    parts = text.rope_parameters or {}
-    if any("mrope_section" in part for part in (parts, *(x for x in parts.values() if isinstance(x, dict)))):
-        return DoesNotFit.because("model", "the plugin for vLLM does not support positions of several axes (M-RoPE)")
     for layer in handle.layers:
         if layer.probed.own_mask:
             sentence = f"layer {layer.depth} {OWN_MASK}, which the plugin for vLLM does not carry"

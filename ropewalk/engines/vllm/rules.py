@@ -50,7 +50,7 @@ from ropewalk.engines.rules.statement import (
     lower,
     read_as_deepseek_and_phi,
 )
-from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS
+from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS, EXACT_YARN_OF_AXES
 from ropewalk.errors import DoesNotFit
 
 PLAIN_DYNAMIC, READS_ATTENTION_FACTOR, DEEPSEEK_BY_FACTOR = (0, 22), (0, 30), (0, 31)
@@ -258,6 +258,11 @@ SERVE = "vllm serve {place} --max-model-len {length}"  # with Ropewalk's plugin 
 def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     """Use vLLM's schedule name if its table is long enough, else divisors per pair."""
     multiplies = "gemma3" not in stated.config.model_type  # a linear schedule's length by its factor
+    if stated.has_axes and stated.type == "yarn" and stated.text.model_type not in EXACT_YARN_OF_AXES:
+        rule = (
+            "another base, since vLLM works out another YaRN where tokens of this model have several positions (M-RoPE)"
+        )
+        return DoesNotFit("schedule", rule, stated.type)
     if not stated.latent and (_ends_early(stated) or (stated.type == "linear" and stated.kinds and multiplies)):
         lower(stated)
     reading = read_as_deepseek_and_phi(stated)

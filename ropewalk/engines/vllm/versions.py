@@ -13,8 +13,14 @@ BY_TRANSFORMERS = frozenset(
         *("olmo", "olmo2", "olmo3", "phi", "seed_oss", "smollm3", "starcoder2", "vaultgemma"),
     )
 )
-# Rope parameters by which vLLM's modules do what Ropewalk's do not: positions of several axes, and sums of waves.
-UNSUPPORTED = ("mrope_section", "xdrope_section", "use_fope")
+# Rope parameters by which vLLM's modules do what Ropewalk's do not: positions of other kinds, and sums of waves.
+UNSUPPORTED = ("xdrope_section", "use_fope")
+# For these, vLLM's module for several positions a token (M-RoPE) has a row for each token. For others it has four times
+# as many rows, and works out YaRN's ramp for that length, which is another table than transformers'.
+# Source: mrope_positions_factor in model_executor/models/qwen3_vl.py, and rotary_embedding/mrope.py, of vLLM 0.32.0.
+EXACT_YARN_OF_AXES = frozenset(
+    f"{name}{text}" for name in ("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe") for text in ("", "_text")
+)
 # Source: model_executor/models/gpt_oss.py of vLLM 0.32.0, which hands get_rope rope parameters of its own.
 ALWAYS_YARN = "gpt_oss"
 

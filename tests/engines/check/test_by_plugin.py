@@ -146,7 +146,7 @@ def test_models_that_vllm_always_computes_yarn_for(changed):
 
 
 def test_what_the_plugin_does_not_support(changed):
-    assert "mrope_section" in reason(rw.check(changed(rope={"mrope_section": [2, 3, 3]})))
+    assert "xdrope_section" in reason(rw.check(changed(rope={"xdrope_section": [2, 2, 2, 2]})))
 
 
 def test_an_option_that_replaces_what_the_plugin_reads(changed):

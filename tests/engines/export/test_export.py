@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName
-from ropewalk.engines.export import export, fold_into_weights, why_not_foldable
+from ropewalk.engines.export import export
+from ropewalk.engines.fold import fold_into_weights, why_not_foldable
 from ropewalk.hf import extended
 from ropewalk.hf.probe.probe import probe
 

@@ -17,6 +17,7 @@ from ropewalk.hf.attach.handle import handle_of
 from ropewalk.methods.reach import ReRoPE, Window
 
 from engines.export.exported import TARGET, exported
+from hf.kinds import WITH_IMAGES, seeing
 from hf.models import tiny
 from hf.traces import trace
 
@@ -221,11 +222,37 @@ def test_refusals_name_the_reason(tmp_path, name, text, options, match):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_positions_of_several_axes_are_refused(tmp_path):
-    model = tiny("llama", num_hidden_layers=1)
-    model.config.rope_parameters["mrope_section"] = [2, 3, 3]
-    with pytest.raises(DoesNotFit, match="M-RoPE"):
-        exported(model, tmp_path / "out", "log_n")
+@pytest.mark.parametrize(
+    ("name", "text", "kind", "for_text_alone"),
+    [
+        ("qwen3_vl", "yarn:factor=4", "native", False),
+        ("qwen2_5_vl", "abf:new_base=500000", "native", False),
+        ("qwen2_5_vl", "yarn:factor=4", "plugin", False),  # vLLM would compute another ramp
+        ("glm4v", "yarn:factor=4", "plugin", False),
+        ("qwen3_vl", "pi:factor=4", "plugin", False),  # vLLM's own module would take one position a token
+        ("qwen3_vl", "dynamic_yarn", "plugin", True),
+        ("qwen3_vl", "yarn:factor=4+log_n", "plugin", True),
+        ("qwen3_vl", "rerope:window=8", "plugin", True),
+    ],
+)
+def test_tokens_that_have_several_positions(tmp_path, name, text, kind, for_text_alone):
+    """The sections stay in the config, also where a language model is part of a larger one."""
+    model = seeing(name)
+    result, config, _ = exported(model, tmp_path / "out", text)
+    assert result.kind == kind
+    parameters = config["text_config"]["rope_parameters"]
+    assert parameters["mrope_section"] == WITH_IMAGES[name]["text_config"]["rope_parameters"]["mrope_section"]
+    assert parameters["rope_type"] == ("ropewalk" if kind == "plugin" else text.split(":")[0].replace("abf", "default"))
+    assert ("--language-model-only" in result.command) == for_text_alone
+    if kind == "plugin":
+        assert plan_of(parameters).reads_images != for_text_alone
+
+
+@pytest.mark.parametrize("text", ["pi:factor=4", "llama3:factor=4", "longrope:factor=4"])
+def test_sglang_has_a_module_of_several_positions_for_yarn_alone(tmp_path, text):
+    with pytest.raises(DoesNotFit, match=r"YaRN or another base where tokens have several positions \(M-RoPE\)"):
+        exported(seeing("qwen3_vl"), tmp_path / "out", text, target="sglang")
+    assert exported(seeing("qwen3_vl"), tmp_path / "yarn", "yarn:factor=4", target="sglang")[0].kind == "native"
 
 
 def test_two_tables_of_a_checkpoint_are_refused(tmp_path):

@@ -61,8 +61,11 @@ def _in_float32(made, rounded, method, mode):
     return model
 
 
-def served(pairs, tmp_path):
-    jobs = {str(i): Job(pair.exported.command, [pair.ids], pair.dtype, may_refuse=True) for i, pair in enumerate(pairs)}
+def served(pairs, tmp_path, **options):
+    jobs = {
+        str(i): Job(pair.exported.command, [pair.ids], pair.dtype, may_refuse=True, **options)
+        for i, pair in enumerate(pairs)
+    }
     return list(ask(jobs, tmp_path).values())
 
 

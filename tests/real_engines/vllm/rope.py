@@ -1,6 +1,7 @@
 """Runs in vLLM's environment: the rotary tables that get_rope makes, and the length that is derived from a config.
 
-A question is a list of cases: what a model's attention hands to get_rope, and what the config says of lengths. With
+A question is a list of cases: what a model's attention hands to get_rope, and what the config says of lengths; or
+positions, and queries that the module rotates. Ropewalk's plugin is in force where a case has its rope type. With
 VLLM_SOURCE, a folder with the `vllm` of an unpacked wheel, both are those of that version instead: its files run on the
 rest of the installed one. tests/engines/check/recorded_vllm.json was made so.
 """
@@ -45,11 +46,20 @@ def main():
     get_rope, length = installed.get_rope, vllm.config.model._get_and_verify_max_len
     if os.environ.get("VLLM_SOURCE"):
         get_rope, length = of_version(Path(os.environ["VLLM_SOURCE"]))
+    if any(case["rope"]["rope_type"] == "ropewalk" for case in cases):
+        from ropewalk.engines.vllm.plugin.register import register
+
+        register()
+        get_rope = installed.get_rope
     answers, settings = {}, VllmConfig()
     for number, case in enumerate(cases):
         object.__setattr__(settings, "model_config", SimpleNamespace(max_model_len=case["served"]))
         with set_current_vllm_config(settings):
             made = get_rope(case["head_dim"], case["max_len"], True, case["rope"], torch.float32)
+        if "positions" in case:
+            q_td, positions = torch.tensor(case["queries"]), torch.tensor(case["positions"])
+            answers[f"{number}.rotated"] = made.forward_native(positions, q_td, q_td.clone())[0]
+            continue
         table = getattr(made, "cos_sin_cache", None)
         first, end = 0, None
         if table is None:  # longrope has two

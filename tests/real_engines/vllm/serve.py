@@ -14,6 +14,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -83,7 +84,28 @@ def pretend_another_version():
     vllm.__version__ = "0.99.0"
 
 
-SETUPS = {"": lambda: None, "bypass": bypass_get_rope, "version": pretend_another_version}
+def stand_in_for_torchvision():
+    """vLLM's Qwen3-VL and Qwen3.5 import it for videos, and its wheel cannot be imported beside torch for CPUs."""
+    from transformers.utils import is_torchvision_available
+    from vllm.model_executor.models import registry
+
+    assert not is_torchvision_available()  # asked once: it stays so for transformers
+    above, name = None, ""
+    for part in ("torchvision", "transforms", "v2", "functional"):
+        name = f"{name}.{part}".removeprefix(".")
+        module = sys.modules[name] = ModuleType(name)
+        if above:
+            setattr(above, part, module)
+        above = module
+    registry._run_in_subprocess = lambda asked: asked()
+
+
+SETUPS = {
+    "": lambda: None,
+    "videos": stand_in_for_torchvision,
+    "bypass": bypass_get_rope,
+    "version": pretend_another_version,
+}
 KEPT = []
 
 

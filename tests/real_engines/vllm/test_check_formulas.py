@@ -13,6 +13,8 @@ import ropewalk as rw
 from ropewalk.engines.rules.rotation import Asked, RopeConfig
 from ropewalk.engines.vllm.rules import RULES
 
+from engines.export.exported import exported
+from hf.kinds import seeing
 from real_engines.process import ask
 
 VERSION = (0, 32, 0)  # what tests/real_engines/vllm/requirements.txt installs
@@ -96,6 +98,26 @@ def test_tables_temperatures_and_lengths_are_those_of_vllm(answers):
         assert said[f"{number}.size"] == pytest.approx(computed.temperature, rel=1e-6), shown
         assert said[f"{number}.rows"] == computed.rows, shown
         assert said[f"{number}.length"] == RULES.length(config, VERSION).default, shown
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl"])
+def test_tokens_of_images_turn_as_in_vllms_own_module(tmp_path, name):
+    """In one batch with text: a plan's table at four times the positions is vLLM's own table."""
+    rope = exported(seeing(name), tmp_path / "out", "pi:factor=4", plugin=True)[1]["text_config"]["rope_parameters"]
+    text, image = [[i] * 3 for i in range(7)], [[7, 7 + row, 7 + column] for row in range(3) for column in range(4)]
+    positions = torch.tensor([*text, *image, *([i] * 3 for i in range(11, 20))]).T
+    queries = torch.randn(positions.shape[1], 2 * 16, generator=torch.Generator().manual_seed(5))
+    layout = {key: value for key, value in rope.items() if key.startswith(("mrope", "rope_theta"))}
+    case = {"head_dim": 16, "max_len": 128, "served": 128, "queries": queries.tolist()}
+    cases = [
+        {**case, "rope": {"rope_type": "default", **layout}, "positions": positions.tolist()},
+        {**case, "rope": rope, "positions": (4 * positions).tolist()},
+        {**case, "rope": {"rope_type": "default", **layout}, "positions": positions[:1].expand(3, -1).tolist()},
+    ]
+    said = ask("vllm", SCRIPT, cases, tmp_path, seconds=300)
+    own, planned, without_axes = (torch.tensor(said[f"{number}.rotated"]) for number in range(3))
+    torch.testing.assert_close(planned, own, rtol=0, atol=2e-6)
+    assert (without_axes - own).abs().max() > 0.1
 
 
 def test_where_vllm_is_installed_its_own_code_is_asked(tmp_path):

@@ -27,7 +27,7 @@ SMALL = (  # of several layouts of heads, rotating dimensions, norms, windows an
     ("llama", "mistral", "qwen2"),
     ("qwen3", "gemma3_text", "phi3"),
     ("granite", "olmo2", "stablelm"),
-    ("gpt_neox", "glm4"),
+    ("gpt_neox", "glm4", "qwen3_next"),
 )
 WITHOUT_CODE = {
     "olmo2",
@@ -41,6 +41,14 @@ def test_the_carried_model_under_every_method(tmp_path, records):
     pairs = [exported("carried", method, "float32", tmp_path / str(i)) for i, method in enumerate(CARRIED)]
     check(pairs, served(pairs, tmp_path), records("vllm", "0.32.0"))
     assert {pair.method: pair.exported.kind for pair in pairs} == CARRIED
+
+
+def test_a_quarter_of_each_head_rotates_and_tokens_have_several_positions(tmp_path, records):
+    """Qwen3.5's rotation: YaRN as its makers advise it, and what only the plugin computes there."""
+    kinds = {"yarn": "native", "pi": "plugin", "dynamic_yarn": "plugin", "rerope:window=256+log_n": "plugin"}
+    pairs = [exported("qwen3_5_text", method, "float32", tmp_path / str(i)) for i, method in enumerate(kinds)]
+    check(pairs, served(pairs, tmp_path, setup="videos"), records("vllm", "0.32.0"))
+    assert {pair.method: pair.exported.kind for pair in pairs} == kinds
 
 
 @pytest.mark.nightly

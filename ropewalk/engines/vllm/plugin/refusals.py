@@ -38,6 +38,11 @@ def require_loadable(model_config: Any) -> None:
         sentence = f"vLLM runs this model by transformers' code, where the plugin cannot compute {plans[0].line}"
         remedy = "leave out --model-impl transformers; if it was not given, vLLM has no code of its own for the model"
         raise DoesNotFit.because("model_impl", sentence, remedy=remedy)
+    if model_config.uses_mrope and not all(plan.reads_images for plan in plans):
+        seeing = model_config.multimodal_config
+        if seeing is not None and any(seeing.get_limit_per_prompt(kind) for kind in ("image", "video", "audio")):
+            sentence = f"{plans[0].line} is computed for text alone: tokens of images have several positions (M-RoPE)"
+            raise DoesNotFit.because("model", sentence, remedy="add --language-model-only")
     if model_config.use_mla:
         raise DoesNotFit.because("model", f"{plans[0].line} cannot be computed where keys are latent (MLA)")
 

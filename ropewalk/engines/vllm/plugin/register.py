@@ -58,14 +58,16 @@ def _with_plan(theirs: Callable[..., Any]) -> Callable[..., Any]:
         plan = plan_in(asked.arguments["rope_parameters"])
         if plan is None:
             return theirs(*args, **kwargs)
-        from ropewalk.engines.vllm.plugin.rotary import rotary_module
+        from ropewalk.engines.vllm.plugin.rotary import Sections, rotary_module
 
         values = asked.arguments
         head_size, parameters = values["head_size"], values["rope_parameters"]
         _require_plain(parameters, values["dual_chunk_attention_config"])
         rotary_dim = parameters.get("rope_dim") or int(head_size * parameters.get("partial_rotary_factor", 1.0))
         neox = values["is_neox_style"]
-        return rotary_module(plan, head_size, rotary_dim, values["max_position"], neox, values["dtype"])
+        section, interleaved = parameters.get("mrope_section"), bool(parameters.get("mrope_interleaved"))
+        axes = Sections(tuple(section), interleaved, values["mrope_positions_factor"]) if section else None
+        return rotary_module(plan, head_size, rotary_dim, values["max_position"], neox, values["dtype"], axes)
 
     return get_rope
 
