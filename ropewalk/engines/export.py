@@ -25,14 +25,19 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from ropewalk.engines.fold import fold_into_weights, why_not_foldable
 from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
 from ropewalk.engines.llama_cpp.rules import TENSOR
-from ropewalk.engines.rules.statement import (
-    EngineReading,
-    StatedModel,
-    state_extension,
-)
+from ropewalk.engines.overrides import STARTS, changes_between, serving_command, why_no_option
+from ropewalk.engines.rules.statement import EngineReading, StatedModel, drafting_key, state_extension
 from ropewalk.engines.targets import TARGETS, TRAINERS
 from ropewalk.engines.trainers.torchtitan import SCRIPT
-from ropewalk.engines.vllm.plans import Plans, is_dynamic, line_of, plans_for, write_plans
+from ropewalk.engines.vllm.plans import (
+    TEXT_ALONE,
+    Plans,
+    is_dynamic,
+    is_for_text_alone,
+    line_of,
+    plans_for,
+    write_plans,
+)
 from ropewalk.engines.vllm.rules import SERVE
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
@@ -156,7 +161,7 @@ def _export_config(
 ) -> Exported:
     """Write the model with a config that the engine reads, or only name the settings of a trainer."""
     kind, extension, config, reading = plan
-    notes = _notes(plan, host)
+    notes = _notes(plan, host, target)
     if directory is None:
         name = host.name_or_path or "MODEL"
         return Exported(kind, None, TARGETS[target].command(name, config), tuple(notes))
@@ -195,16 +200,10 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
         exact = "" if unwrap(schedule).wrappers else "short texts stay exact; "
         notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
     command = SERVE.format(place=shlex.quote(str(directory)), length=plan.target_len)
-    if not all(plan.reads_images for plan in plans.values()) and _sees_images_by_axes(host):
-        command += " --language-model-only"
+    if is_for_text_alone(plans, host.config):
+        command += TEXT_ALONE
         notes.append("for text alone: tokens of images have several positions (M-RoPE)")
     return Exported("plugin", directory, command, (*notes, *papers))
-
-
-def _sees_images_by_axes(host: PreTrainedModel) -> bool:
-    """Whether a model sees images, and gives their tokens several positions."""
-    text = host.config.get_text_config()
-    return text is not host.config and bool((text.rope_parameters or {}).get("mrope_section"))
 
 
 def why_not_exportable(
@@ -287,7 +286,7 @@ def _weights(
     host: PreTrainedModel, handle: Handle, config: StatedModel, reading: EngineReading
 ) -> dict[str, Tensor] | None:
     """The changed weights for the engine; None where they are the model's own."""
-    if reading.folded == 1 and not reading.divisors:
+    if not reading.changes_weights:
         return None
     weights = fold_into_weights(host, handle.layers, reading.folded, whole=not config.reaches_all)
     return {**weights, TENSOR: torch.tensor(config.divisors)} if reading.divisors else weights
@@ -323,7 +322,7 @@ def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:
     config.config.save_pretrained(place)
 
 
-def _notes(plan: EngineConfig, host: PreTrainedModel) -> list[str]:
+def _notes(plan: EngineConfig, host: PreTrainedModel, target: str) -> list[str]:
     kind, extension, config, reading = plan
     notes = []
     if kind == "frozen":
@@ -338,4 +337,12 @@ def _notes(plan: EngineConfig, host: PreTrainedModel) -> list[str]:
         notes.append(f"this export was never run with {config.text.model_type}: compare before you rely on it")
     if config.window is not None and config.config.model_type != host.config.model_type:
         notes.append(f"written as {config.config.model_type}, which is {host.config.model_type} with a window")
+    if key := drafting_key(host.config):
+        notes.append(
+            f"the model's drafter ({key}) is not in the folder: transformers loads none; --config-only keeps it"
+        )
+    changes = changes_between(host.config, config.config)
+    if target in STARTS and host.name_or_path and not (reading.changes_weights or why_no_option(host.config, changes)):
+        command = serving_command(host.name_or_path, target, changes, config.length)
+        notes.append(f"the same without a copy of the weights (--config-only): {command}")
     return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,6 +41,10 @@ Plugin = Annotated[
 ]
 
 
+CONFIG_ONLY = "serve the model's own weights: print what changes in its config, or write a config.json with -o"
+ConfigOnly = Annotated[bool, typer.Option("--config-only", help=CONFIG_ONLY)]
+
+
 def export(
     model: Model,
     extension: Extension,
@@ -48,6 +52,7 @@ def export(
     engine: Target = "vllm",
     to: To = "",
     plugin: Plugin = None,
+    config_only: ConfigOnly = False,
     as_json: AsJson = False,
     *,
     options: LoadOptions,
@@ -56,12 +61,18 @@ def export(
     target_len = target(to)
     if engine not in (*ENGINES, *TRAINERS):
         raise UnknownName("engine", engine, known=(*ENGINES, *TRAINERS))
-    if not out and engine not in WITHOUT_FOLDER:
+    if not out and engine not in WITHOUT_FOLDER and not config_only:
         out = folder_for(model, extension, to, engine)
     if out:
         require_new(Path(out))
     line = require_plausible(model, extension)
     fitted = parse_for_model(model, line or extension, to, options)
+    if config_only:
+        from ropewalk.engines.config_only import export_config
+
+        place = Path(out) if out else None
+        done = export_config(model, fitted, place, target=engine, target_len=target_len, plugin=plugin, options=options)
+        return _say(done, as_json)
     from ropewalk.engines.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
@@ -71,6 +82,10 @@ def export(
     tokenizer, host = load_tokenizer(model, options) if out else None, load_model(model, options)
     take_off(host).put_on(host, fitted, target_len=target_len)
     result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
+    _say(result, as_json)
+
+
+def _say(result: Any, as_json: bool) -> None:
     if as_json:
         place = None if result.directory is None else str(result.directory)
         print_json({"kind": result.kind, "folder": place, "command": result.command, "notes": result.notes})

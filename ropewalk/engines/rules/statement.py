@@ -94,6 +94,11 @@ class EngineReading(NamedTuple):
     unrun: bool = False  # whether the engine was never run with this kind of model
     rope_type: str | None = None  # written last, after the folder was compared with the model
 
+    @property
+    def changes_weights(self) -> bool:
+        """Whether a config alone does not say it."""
+        return self.folded != 1 or self.divisors
+
 
 class ExportRules(NamedTuple):
     """What is exported to one engine, or to one trainer."""
@@ -301,3 +306,10 @@ def stretch_in(text: Any) -> Stretch | None:
         raise Unreadable(EXPORTED, "what `ropewalk export` wrote", noted)
     with name_errors(EXPORTED):
         return Stretch(**noted)
+
+
+def drafting_key(config: Any) -> str:
+    """The key of a config that says how many layers draft tokens ahead (MTP); empty where none do."""
+    values = vars(config.get_text_config())
+    names = (name for name in values if "nextn" in name or "mtp" in name.split("_"))
+    return next((name for name in names if isinstance(values[name], int) and values[name] > 0), "")

@@ -37,6 +37,7 @@ from ropewalk.methods.facts import MODEL
 from ropewalk.methods.frequencies import Dynamic, Frequencies
 from ropewalk.methods.frequencies.frequencies import unwrap
 
+TEXT_ALONE = " --language-model-only"
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
 
 
@@ -75,6 +76,13 @@ def line_of(extension: Extension) -> str:
 def is_dynamic(schedule: Frequencies) -> bool:
     """Whether a schedule stretches every row as much as the row needs, in wrappers or without."""
     return isinstance(unwrap(schedule).core, Dynamic)
+
+
+def is_for_text_alone(plans: Plans, config: Any) -> bool:
+    """Whether a model sees images and gives their tokens several positions, and a plan has one position a token."""
+    text = config.get_text_config()
+    sees = text is not config and bool((text.rope_parameters or {}).get("mrope_section"))
+    return sees and not all(plan.reads_images for plan in plans.values())
 
 
 def write_plans(host: PreTrainedModel, plans: Plans, place: Path) -> None:

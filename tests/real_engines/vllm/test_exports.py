@@ -3,8 +3,14 @@ printed command alone, within the trained length and beyond it."""
 
 import pytest
 
+from ropewalk.engines.config_only import export_config
+from ropewalk.extension.parsing import parse
+from ropewalk.hf import extended
+
 from nightly import first_of_each
-from real_engines.vllm.measured import check, exported, measured_or_refused, served
+from real_engines import models
+from real_engines.vllm.asking import Job, ask
+from real_engines.vllm.measured import BOUND, TARGET, check, exported, measured_or_refused, served
 
 CARRIED = {
     "yarn": "native",
@@ -49,6 +55,21 @@ def test_a_quarter_of_each_head_rotates_and_tokens_have_several_positions(tmp_pa
     pairs = [exported("qwen3_5_text", method, "float32", tmp_path / str(i)) for i, method in enumerate(kinds)]
     check(pairs, served(pairs, tmp_path, setup="videos"), records("vllm", "0.32.0"))
     assert {pair.method: pair.exported.kind for pair in pairs} == kinds
+
+
+def test_a_models_own_weights_by_an_option_or_by_another_config(tmp_path):
+    """`--config-only`: no folder for what an option says, and a config.json alone for a plan."""
+    model, ids = models.small("qwen3_5_text"), models.random_prompt(TARGET - 1)
+    model.save_pretrained(tmp_path / "model")
+    jobs, expected = {}, {}
+    for text, folder in (("yarn:factor=4", None), ("dynamic_yarn", tmp_path / "config")):
+        place = str(tmp_path / "model")
+        said = export_config(place, parse(text), folder, target="vllm", target_len=TARGET)
+        jobs[text] = Job(said.command, [ids], setup="videos")
+        with extended(model, text, target_len=TARGET):
+            expected[text] = models.log_probabilities(model, ids)
+    for text, answer in ask(jobs, tmp_path).items():
+        assert answer.answers[0].gap(expected[text]).largest < BOUND["native"]
 
 
 @pytest.mark.nightly

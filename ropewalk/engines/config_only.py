@@ -1,0 +1,124 @@
+"""Export without the weights, which nobody copies for a few numbers: a command, or a config.json alone.
+
+The model is made narrow from its config (hf/use/stand_in.py), so that 140 GB of weights are not read either.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ropewalk.engines.export import EngineConfig, Exported, plan_export
+from ropewalk.engines.overrides import (
+    STARTS,
+    Changes,
+    changes_between,
+    serving_command,
+    why_no_option,
+    without_note,
+)
+from ropewalk.engines.rules.statement import drafting_key
+from ropewalk.engines.vllm.plans import TEXT_ALONE, Plans, config_with, is_for_text_alone
+from ropewalk.errors import DoesNotFit
+from ropewalk.extension.extension import Extension
+from ropewalk.folders import make_folder
+from ropewalk.hf.attach.extend import extend
+from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.hf.use.save import FAILURES
+from ropewalk.hf.use.stand_in import stand_in
+
+TARGETS = (*STARTS, "transformers")
+LEAVE_OUT, WITH_FOLDER = "leave out --config-only", "pass a folder for the config (-o FOLDER)"
+
+
+def export_config(
+    model: str,
+    extension: Extension,
+    directory: Path | None = None,
+    *,
+    target: str,
+    target_len: int | None = None,
+    plugin: bool | None = None,
+    options: LoadOptions = UNSTATED,
+) -> Exported:
+    """The command that serves a model's own weights under an extension; with a folder, a config.json for it too.
+
+    Args:
+        model: a folder, or a name on the hub; only its config is read.
+        extension: what is to be in force.
+        directory: a new folder for the config; without it the command has what changes.
+        target: vllm, sglang or transformers.
+        target_len: in tokens.
+        plugin: of vLLM, as in `rw.export`.
+        options: how the config is read.
+    """
+    if target not in TARGETS:
+        sentence = f"{target} reads more than a config, so a config alone is for {', '.join(TARGETS)}"
+        raise DoesNotFit.because("config_only", sentence, remedy=LEAVE_OUT)
+    config = fetch_config(model, options)
+    host = stand_in(config)
+    handle = extend(host, extension, target_len=target_len, trained_len=options.trained_len)
+    host.config = config  # of the whole model: what is stated goes into it, and is judged by its sizes
+    plan = plan_export(handle, target, target_len, plugin)
+    if isinstance(plan, DoesNotFit):
+        raise plan
+    stated, length = _stated(plan, host)
+    changes = changes_between(config, stated)
+    command = _command(model, config, target, plan, changes, length, directory)
+    if directory is not None:
+        with make_folder(directory, FAILURES) as place:
+            stated.save_pretrained(place)
+    kind = plan.kind if isinstance(plan, EngineConfig) else "plugin"
+    return Exported(kind, directory, command, tuple(_notes(plan, config, target, handle.facts.trained_len)))
+
+
+def _stated(plan: EngineConfig | Plans, host: Any) -> tuple[Any, int]:
+    """The config with the extension in it, and the length; refused where the weights change too."""
+    if not isinstance(plan, EngineConfig):
+        return config_with(host, plan), next(iter(plan.values())).target_len
+    if plan.reading.changes_weights:
+        sentence = "this export changes weights too: a temperature is folded into them"
+        raise DoesNotFit.because("config_only", sentence, remedy=LEAVE_OUT)
+    return plan.stated.config, plan.stated.length
+
+
+def _command(
+    model: str, config: Any, target: str, plan: EngineConfig | Plans, changes: Changes, length: int, place: Path | None
+) -> str:
+    if target == "transformers":
+        given = {"config": str(place)} if place else without_note(changes)
+        said = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        code = f"from transformers import AutoModelForCausalLM as A; A.from_pretrained({model!r}, {said})"
+        return f"python -c {shlex.quote(code)}"
+    if target == "vllm" and place is not None:
+        start = STARTS[target].format(model=shlex.quote(model))
+        text_alone = not isinstance(plan, EngineConfig) and is_for_text_alone(plan, config)
+        return f"{start} --hf-config-path {shlex.quote(str(place))} --max-model-len {length}{TEXT_ALONE * text_alone}"
+    if not isinstance(plan, EngineConfig):
+        raise DoesNotFit.because(
+            "config_only", "a plan of Ropewalk's plugin is too long for an option", remedy=WITH_FOLDER
+        )
+    if reason := why_no_option(config, changes):
+        raise DoesNotFit.because("config_only", reason, remedy=LEAVE_OUT if target == "sglang" else WITH_FOLDER)
+    return serving_command(model, target, changes, length)
+
+
+def _notes(plan: EngineConfig | Plans, config: Any, target: str, trained_len: int) -> list[str]:
+    notes = []
+    if isinstance(plan, EngineConfig):
+        if plan.kind == "frozen":
+            notes.append("a dynamic schedule made static for this length; the model's answers to short texts change")
+    else:
+        notes.append("vLLM needs Ropewalk installed in its environment; without it vLLM refuses the config")
+    if (key := drafting_key(config)) and target == "vllm":
+        if isinstance(plan, EngineConfig):
+            sentence = (
+                f"the model's drafter ({key}) reads the model's own config.json, and fewer of its tokens are accepted"
+            )
+            remedy = "replace that file by the config.json of -o FOLDER to extend both"
+            notes.append(f"{sentence} beyond {trained_len:,} tokens; {remedy}")
+        else:
+            notes.append(f"the plugin does not extend the model's drafter ({key}): leave out --speculative-config")
+    return notes
