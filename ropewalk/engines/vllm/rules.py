@@ -8,6 +8,7 @@ linear      the length it allows is max_position_embeddings * factor, except for
 longrope    its temperature is short_mscale and long_mscale; the server's length chooses the divisors
 dynamic     one table: before 0.22 that of max_position_embeddings * factor, since then plain RoPE, which ends at
             max_position_embeddings
+mrope       yarn with sections is the same yarn (0.32); its other schedules with sections were not read
 latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
 gpt-oss     always YaRN, at its own temperature
 """
@@ -36,6 +37,7 @@ from ropewalk.engines.rules.rotation import (
     VersionRange,
 )
 from ropewalk.engines.rules.standard import (
+    LATENT,
     llama3_table,
     longrope_table,
     standard_rotation,
@@ -52,9 +54,10 @@ from ropewalk.engines.rules.statement import (
 )
 from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
 
 PLAIN_DYNAMIC, READS_ATTENTION_FACTOR, DEEPSEEK_BY_FACTOR = (0, 22), (0, 30), (0, 31)
-LATENT = ("deepseek_v2", "deepseek_v3")
+LATEST = (0, 32)  # what was read of this version alone
 # Their attention calls get_rope with the config's rope parameters, or with those of the layer's type.
 AS_WRITTEN = {
     *("llama", "mistral", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2"),
@@ -62,16 +65,20 @@ AS_WRITTEN = {
     *("falcon", "cohere", "cohere2", "nemotron", "minicpm3", "glm4", "olmoe", "exaone4", "apertus"),
     *("llama4_text", "internlm3"),
 }
-NEIGHBOURS = ("glm4", "cohere", "cohere2", *LATENT)  # pairs are neighbours
+# These too; read in 0.32 alone.
+AS_WRITTEN_LATEST = {
+    *("glm4_moe", "lfm2", "lfm2_moe", "minimax_m2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+    *("qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5_moe"),
+}
+NEIGHBOURS = ("glm4", "cohere", "cohere2", "ernie4_5_moe", *LATENT)  # pairs are neighbours
 GPT_OSS = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow")
 UNSCALED = ("longrope", "llama3")  # whose length is max_position_embeddings
-DUAL_CHUNK = "dual_chunk_attention_config"
 YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")
 
 
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What vLLM's table of one type of layer holds."""
-    if config.text.get(DUAL_CHUNK) and config.model_type.startswith("qwen2"):
+    if config.text.get(DUAL_CHUNK) and config.model_type.startswith(("qwen2", "qwen3")):
         remedy = (
             f"remove {DUAL_CHUNK} from its config.json, and serve no more than the length that was trained without it"
         )
@@ -80,9 +87,11 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
         return _transformers_rotation(config, name, asked)
     if config.model_type == ALWAYS_YARN:
         return _gpt_oss(config, name)
+    if config.model_type in AS_WRITTEN_LATEST | {"glm4_moe_lite"} and asked.version < LATEST:
+        return NoAnswer("unknown", f"vLLM's own code for {config.model_type} was read in 0.32 alone")
     if config.model_type in LATENT:
         return _latent(config, name, asked.version)
-    if config.model_type not in AS_WRITTEN:
+    if config.model_type not in AS_WRITTEN | AS_WRITTEN_LATEST:
         return NoAnswer("unknown", f"vLLM's own code for {config.model_type} was not read")
     answer = _table_by_type(config, name, asked)
     return answer if isinstance(answer, NoAnswer) else answer._replace(query_scale=_query_scale(config))
@@ -90,12 +99,13 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
 
 def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """get_rope's choice by the type."""
-    kind = config.kind(name)
-    if kind != "default" and "mrope_section" in config.parts[name]:
+    kind, sections = config.kind(name), "mrope_section" in config.parts[name]
+    if sections and kind != "default" and (kind != "yarn" or asked.version < LATEST):
         return NoAnswer("unknown", f"vLLM's {kind} for positions of several axes was not read")
     match kind:
         case "default":
-            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
+            longest = int(config.text.get("model_max_length") or config.max_len)  # Cohere's modules read it
+            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=longest)
         case "linear":
             table = formulas.plain(config.base(name), config.dims(name)) / config.factor(name)
             return EngineRotation(table, rows=math.ceil(config.max_len * config.factor(name)))
@@ -246,6 +256,11 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     return LAYOUT | keys
 
 
+def reads_beside(config: RopeConfig, key: str) -> bool:
+    """Windows for every model, Cohere's length, and Mistral's scale of queries."""
+    return key not in config.undeclared or key in ("sliding_window", "model_max_length", "llama_4_scaling")
+
+
 def flags(changes: Mapping[str, Any], served: int) -> str:
     """Of `vllm serve`."""
     overrides = f"--hf-overrides {shlex.quote(json.dumps(changes))} " if changes else ""
@@ -313,4 +328,5 @@ RULES = EngineRules(
     flags,
     cautions=lambda config, name, asked: (),
     export=ExportRules(rewrite, command),
+    reads_beside=reads_beside,
 )
