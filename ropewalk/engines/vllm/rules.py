@@ -104,8 +104,7 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
         return NoAnswer("unknown", f"vLLM's {kind} for positions of several axes was not read")
     match kind:
         case "default":
-            longest = int(config.text.get("model_max_length") or config.max_len)  # Cohere's modules read it
-            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=longest)
+            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=table_length(config))
         case "linear":
             table = formulas.plain(config.base(name), config.dims(name)) / config.factor(name)
             return EngineRotation(table, rows=math.ceil(config.max_len * config.factor(name)))
@@ -125,6 +124,11 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
                 formulas.proportional(config.base(name), config.dims(name), share), rows=config.max_len
             )
     return NoAnswer("refused", f"vLLM knows no rope type {kind!r}")
+
+
+def table_length(config: RopeConfig) -> int:
+    """The length that a model hands to get_rope: Cohere's has a key of its own for it."""
+    return int((config.text.get("model_max_length") if config.model_type.startswith("cohere") else 0) or config.max_len)
 
 
 def _dynamic(config: RopeConfig, name: str, version: Version) -> EngineRotation:

@@ -36,6 +36,8 @@ OTHERWISE = {
         "llama.cpp": ("differs", "does not read dual_chunk_attention_config"),
         "transformers": ("differs", "does not read dual_chunk_attention_config"),
     },
+    # Its length is not multiplied: config/model.py, and get_context_length in hf_transformers/common.py.
+    "Qwen3.5-35B-A3B with YaRN": {"vllm": ("refused", "262,144"), "sglang": ("refused", "262,144")},
     "Phi-4-mini-instruct": {
         "vllm": ("differs", "pair"),  # phi3_long_rope_scaled_rope.py: the server's length chooses the divisors
         "sglang": ("differs", "divisors"),
@@ -57,6 +59,7 @@ TRAINED = {
     "Qwen2.5-7B-Instruct-1M": (262_144, "dual_chunk_attention_config"),
     "Qwen3-8B": (32_768, "Qwen3"),
     "Qwen3.5-35B-A3B": (262_144, ""),
+    "Qwen3.5-35B-A3B with YaRN": (262_144, ""),
     "Llama-4-Scout-17B-16E-Instruct": (262_144, "Meta"),
     "DeepSeek-V3": (131_072, "2412.19437"),
     "Kimi-K2-Instruct": (131_072, ""),
@@ -68,6 +71,7 @@ TRAINED = {
 ROTATING = {  # dimensions of a head, of those that it has
     "Qwen3-Next-80B-A3B-Instruct": (64, 256),
     "Qwen3.5-35B-A3B": (64, 256),
+    "Qwen3.5-35B-A3B with YaRN": (64, 256),
     "GLM-4.5-Air": (64, 128),
     "GLM-4.6": (64, 128),
     "MiniMax-M2": (64, 128),

@@ -13,9 +13,21 @@ import ropewalk as rw
 from ropewalk.engines.rules.rotation import Asked, RopeConfig
 from ropewalk.engines.vllm.rules import RULES
 
+from engines.check.test_released_configs import OTHERWISE, RELEASED
 from real_engines.process import ask
 
 VERSION = (0, 32, 0)  # what tests/real_engines/vllm/requirements.txt installs
+# Whose tables vLLM's own get_rope makes; others are latent, transformers', or longer than is computed here.
+ASKED = {
+    *(
+        "Qwen3-8B",
+        "Qwen3-Next-80B-A3B-Instruct",
+        "Qwen3.5-35B-A3B",
+        "Qwen3.5-35B-A3B with YaRN",
+        "Qwen3-VL-4B-Instruct",
+    ),
+    *("GLM-4.5-Air", "LFM2-1.2B", "MiniMax-M2", "c4ai-command-r-v01", "Minitron-4B-Base"),
+}
 SCRIPT = Path(__file__).parent / "rope.py"
 
 
@@ -118,3 +130,24 @@ def test_where_vllm_is_installed_its_own_code_is_asked(tmp_path):
             assert own["inv_freq"]["engine"] != mine["inv_freq"]["engine"]  # theirs is in float32
             assert own["temperature"]["engine"] == pytest.approx(mine["temperature"]["engine"], rel=1e-6)
             assert own["table_rows"] == mine["table_rows"]
+
+
+def test_released_configs_are_read_there_as_here(tmp_path):
+    """Its own code, at the lengths of the makers; a quarter of a head, sections, Cohere's length."""
+    cases = []
+    for name, config in RELEASED.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        cases.append({"folder": str(folder), "served": rw.check(folder, engine="vllm").target_len})
+    there = json.loads(str(ask("vllm", SCRIPT.with_name("check_here.py"), cases, tmp_path, seconds=500)["said"]))
+    for (name, case), theirs in zip(zip(RELEASED, cases, strict=True), there, strict=True):
+        ours = rw.check(case["folder"], engine="vllm@0.32", target_len=case["served"]).to_json()
+        assert theirs["verdict"] == ours["verdict"] == OTHERWISE.get(name, {}).get("vllm", ("same",))[0], name
+        for key in ("allowed_len", "default_len", "ignored", "trained_len"):
+            assert ours[key] == theirs[key], (name, key)
+        for mine, own in zip(ours["layers"], theirs["layers"], strict=True):
+            assert own["inv_freq"]["engine"] == pytest.approx(mine["inv_freq"]["engine"], rel=3e-6), name
+            assert own["temperature"]["engine"] == pytest.approx(mine["temperature"]["engine"], rel=1e-6)
+            assert own["table_rows"] == mine["table_rows"], name
+            assert name not in ASKED or own["inv_freq"]["engine"] != mine["inv_freq"]["engine"], name  # in float32
