@@ -7,6 +7,10 @@ linear      its table is right up to max_position_embeddings * factor; so is tha
 longrope    its temperature is short_mscale and long_mscale; divisors are chosen by the tokens that are read at once
 latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
 elsewhere   Mixtral, Gemma, Gemma 2, StarCoder 2 and StableLM read rope_theta and no schedule
+mrope       yarn with sections is the same yarn, and stops at mscale
+in part     Qwen3-Next and Qwen3.5 read partial_rotary_factor beside the rope parameters (else a quarter of the head)
+no code     a model that it has no code of is computed by transformers'
+windows     of the models in WINDOWED alone; the others read all keys
 length      max_position_embeddings, times factor where the config does not state the original length
 """
 
@@ -36,6 +40,7 @@ from ropewalk.engines.rules.rotation import (
     VersionRange,
 )
 from ropewalk.engines.rules.standard import (
+    LATENT,
     TABLES,
     has_two_tables,
     longrope_table,
@@ -51,15 +56,22 @@ from ropewalk.engines.rules.statement import (
     read_as_deepseek_and_phi,
 )
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
 
-LATENT = ("deepseek_v2", "deepseek_v3")
 AS_WRITTEN = {
     *("llama", "mistral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3", "phimoe"),
     *("gpt_oss", "glm4", "granite", "olmo2", "exaone4", "llama4_text", "cohere", "cohere2", "apertus"),
+    *("glm4_moe", "lfm2", "lfm2_moe", "minimax_m2", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5", "ernie4_5_moe"),
+    *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
 }
+A_QUARTER = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+NO_CODE = ("smollm3", "seed_oss", "nemotron", "olmo3", "glm", "cwm")  # transformers' own runs
+# Whose modules hand a window, chunks, or layers that do not rotate, to the attention.
+WINDOWED = ("gemma2", "gemma3_text", "gemma4_text", "cohere2", "gpt_oss", "exaone4", "ministral3", "llama4_text")
+ONE_CHUNK = ("qwen2", "qwen2_moe", "qwen3_moe", "glm4")  # whose rotary module is that of dual chunk attention
 BASE_ALONE = {"mixtral", "gemma", "gemma2", "starcoder2", "stablelm"}
 BY_TRANSFORMERS = {"gemma3_text"}  # its rotary module calls ROPE_INIT_FUNCTIONS
-NEIGHBOURS = ("glm4", "cohere", "cohere2")
+NEIGHBOURS = ("glm4", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe")
 QUERY_LENGTH = 16_384  # of Ministral 3, where the config states none beside its rope parameters
 LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")  # before max_position_embeddings
 MSCALES = ("mscale", "mscale_all_dim")
@@ -68,6 +80,12 @@ YARN = ("factor", "original_max_position_embeddings", "attn_factor", "extrapolat
 
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What SGLang's table of one type of layer holds."""
+    if config.text.get(DUAL_CHUNK) and config.model_type in ONE_CHUNK:
+        sentence = f"SGLang has the rotary module of {DUAL_CHUNK}, and no attention that takes its five queries a token"
+        remedy = f"remove {DUAL_CHUNK} from its config.json, and serve no more than what was trained without it"
+        return NoAnswer("refused", sentence, remedy)
+    if config.model_type in NO_CODE:
+        return why_not_known(config, name) or standard_rotation(config, name, asked.text)
     if config.model_type in BASE_ALONE:
         return EngineRotation(formulas.plain(config.base(name), config.dims(name)))
     if config.model_type in BY_TRANSFORMERS:
@@ -88,6 +106,13 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
 def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """get_rope's choice by the type."""
     kind, part = config.kind(name), config.parts[name]
+    if config.model_type in A_QUARTER:
+        part = {**part, "partial_rotary_factor": config.text.get("partial_rotary_factor", 0.25)}
+        config = replace(config, parts={**config.parts, name: part})
+    if "mrope_section" in part and kind not in ("default", "yarn"):
+        return NoAnswer("unknown", f"SGLang's {kind} for positions of several axes was not read")
+    if "mrope_section" in part and kind == "yarn" and any(key in part for key in MSCALES):
+        return NoAnswer("refused", "SGLang's yarn for positions of several axes stops at mscale and mscale_all_dim")
     match kind:
         case "default" | "llama3":
             return EngineRotation(TABLES[kind](config, name, asked.text))
@@ -172,10 +197,19 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     kind = config.kind(name)
     if config.model_type in BASE_ALONE or (config.model_type in BY_TRANSFORMERS and name == "sliding_attention"):
         return LAYOUT
+    if config.model_type in NO_CODE:
+        return frozenset(config.parts[name])
     if config.model_type in LATENT and kind != "default":
         return LAYOUT | {*YARN, *MSCALES}
     scale = {"llama_4_scaling_beta"} if config.model_type == "ministral3" else set()
     return LAYOUT | scale | {*READS.get(kind, (*YARN, *MSCALES, "truncate"))}
+
+
+def reads_beside(config: RopeConfig, key: str) -> bool:
+    """What a model's own code hands on; the lengths for every model."""
+    if key in LENGTHS or config.model_type in NO_CODE:
+        return key in LENGTHS or key not in config.undeclared
+    return config.model_type in WINDOWED and key not in config.undeclared
 
 
 def flags(changes: Mapping[str, Any], served: int) -> str:
@@ -226,4 +260,5 @@ RULES = EngineRules(
     flags,
     cautions,
     export=ExportRules(rewrite, command),
+    reads_beside=reads_beside,
 )

@@ -45,6 +45,10 @@ OF_LENGTH = "transformers takes one table for a batch, by its longest text"
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What the config says, but for `truncate` inside a layer type."""
     kind = config.kind(name)
+    if config.released_as:
+        sentence = f"transformers has no code of its own for {config.released_as}; trust_remote_code runs its makers'"
+        remedy = f"write model_type {config.model_type} into a copy of its config.json, without auto_map"
+        return NoAnswer("refused", sentence, remedy)
     if kind not in READS:
         return NoAnswer("refused", f"transformers knows no rope type {kind!r}")
     read = _read(config, name)

@@ -116,7 +116,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], int, int]] = {
             "max_position_embeddings": 160 * K,
             "rope_scaling": {**DEEPSEEK, "factor": 40, "original_max_position_embeddings": 4 * K},
         },
-        160 * K,
+        128 * K,
         4 * K,
     ),
     "Kimi-K2-Instruct": (
@@ -179,7 +179,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], int, int]] = {
                 "original_max_position_embeddings": 8 * K,
             },
         },
-        10_240 * K,
+        256 * K,
         8 * K,
     ),
     "GLM-4-9B-0414": (

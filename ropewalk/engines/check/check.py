@@ -32,6 +32,7 @@ from ropewalk.engines.check.versions import (
 )
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.llama_cpp.rules import READS_DIVISORS
+from ropewalk.engines.rules.range_keys import unread_keys, unread_names
 from ropewalk.engines.rules.rotation import (
     Answer,
     Asked,
@@ -46,6 +47,7 @@ from ropewalk.engines.targets import ENGINES
 from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
 
 TRANSFORMERS = "transformers"
 
@@ -126,6 +128,7 @@ def check(
         source=f"its own code, {called}, installed here; {which.source}" if called else which.source,
         target_len=question.served,
         trained_len=checkpoint.trained_len,
+        trained_source=checkpoint.trained_source,
         made_for_len=checkpoint.lengths.trained,
         stretched_by=checkpoint.stretch.methods if checkpoint.stretch else "",
         length=question.length,
@@ -147,7 +150,7 @@ def _closed_config(question: CheckRequest) -> Finding:
 def _judge_layers(question: CheckRequest, by_default: bool) -> tuple[list[LayerCheck], list[Finding]]:
     """The layers, and all that is to be known of them. `by_default`: no length was asked for."""
     layers, findings = _layers(question)
-    findings += [*_length_findings(question), *_file_findings(question)]
+    findings += [*_length_findings(question), *_file_findings(question), *_range_findings(question, layers)]
     kind: Kind = "differs" if by_default else "warning"
     ends = [one for layer in layers if layer.engine for one in _default_findings(question, layer.layers, kind)]
     return layers, [*_add_remedies(question, findings), *ends, *_warnings(question)]
@@ -271,8 +274,21 @@ def _file_findings(question: CheckRequest) -> Iterator[Finding]:
         yield Finding(kind="differs", sentence=sentence, remedy="rw.load runs it")
 
 
+def _range_findings(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[Finding]:
+    """Keys beside the rope parameters that change texts of this length, and that the engine does not read."""
+    rules = question.rules
+    for key in unread_keys(rules, question.config) if layers else ():
+        if question.served > key.within:
+            beyond = f" beyond {key.within:,} tokens" if key.within else ""
+            sentence = f"{rules.name} does not read {key.name}, by which {key.what}{beyond}"
+            flags = rules.flags({}, key.within)
+            remedy = f"serve {key.within:,} tokens at most" + (f": {flags}" if str(key.within) in flags else "")
+            yield Finding(kind="differs", sentence=sentence, remedy=remedy if key.within else "")
+
+
 def _ignored_keys(question: CheckRequest, layers: list[LayerCheck]) -> Iterator[str]:
-    """Keys of the rope parameters that the engine does not read, where its code was read."""
+    """Keys of the config that the engine does not read, where its code was read."""
+    yield from unread_names(question.rules, question.config) if layers else ()
     for name, part in ((layer.layers, question.config.parts[layer.layers]) for layer in layers):
         where = f"rope_parameters.{name}." if name else "rope_parameters."
         read = question.rules.reads(question.config, name, question.engine.version)
@@ -335,10 +351,12 @@ def _export_command(question: CheckRequest) -> str:
     yarn = _yarn_config(question)
     if not is_right(yarn, yarn, rules, question.engine.version, question.served):
         return "no export for this engine; rw.load runs it"
-    write = f"ropewalk export {{}} {{}} --to {question.served} --target {rules.name} -o FOLDER"
+    length = "" if checkpoint.corrected is None else f" --trained-len {checkpoint.corrected}"
+    write = f"ropewalk export {{}} {{}} --to {question.served}{length} --target {rules.name} -o FOLDER"
     if checkpoint.is_exported:
         return f"export the original model anew: {write.format('ORIGINAL', 'yarn')}"
-    return write.format(_source(question), "yarn+instead" if checkpoint.stretch else "yarn")
+    replaced = checkpoint.stretch and checkpoint.stretch.methods != DUAL_CHUNK
+    return write.format(_source(question), "yarn+instead" if replaced else "yarn")
 
 
 def _yarn_config(question: CheckRequest) -> RopeConfig:
@@ -361,7 +379,7 @@ def _warnings(question: CheckRequest) -> Iterator[Finding]:
     if question.served > made_for:
         sentence = f"the checkpoint is for {made_for:,} tokens; nothing in it is made for {question.served:,}"
         yield Finding(kind="warning", sentence=sentence, remedy=_other_way(question))
-    if checkpoint.stretch and not checkpoint.plugin:
+    if checkpoint.stretch and not checkpoint.plugin and checkpoint.stretch.methods != DUAL_CHUNK:
         original = f"up to {checkpoint.stretch.trained_len:,} tokens"
         sentence = (
             f"the schedule is in force for short texts too, on which ({original}) the model was trained without it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
-from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.checkpoint.fetch import ALIKE, fetch_config
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
-from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
+from ropewalk.hf.probe.facts import TrainedLengths, known_length, lengths_of, parts_of
+from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
 from ropewalk.models import GGUF
 
 # The rope parameters of a config, checked before any formula sees them: one sentence for a wrong value.
@@ -169,6 +170,8 @@ class ReadCheckpoint:
     rope: RopeConfig
     lengths: TrainedLengths  # what it is for with its schedule, and what it was for without
     stretch: Stretch | None  # where that schedule was added after training
+    trained_source: str  # who says what it was trained on; empty where its own numbers are all that is known
+    corrected: int | None  # the trained length that the caller states
     is_exported: bool  # whether `ropewalk export` added it
     within: str  # the key of the language model's config in the whole; empty where it is the whole
     source: str = ""  # what `ropewalk export` is to be called with; empty where that has no weights
@@ -194,14 +197,20 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     text = config.get_text_config()
     rope = _rope_config(text, folder)
     lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
+    stated = exported is not None or options.trained_len is not None
+    known = None if stated else known_length(text)
     if exported is not None:
         lengths = TrainedLengths(exported.target_len, exported.trained_len)
+    elif rope.text.get(DUAL_CHUNK):
+        lengths = TrainedLengths(max(rope.max_len, lengths.trained), lengths.trained)
     return ReadCheckpoint(
         name=type(config).__name__ if place is None else str(model),
         config=config,
         rope=rope,
         lengths=lengths,
-        stretch=exported or _added_yarn(rope, lengths),
+        stretch=exported or _added_later(rope, lengths),
+        trained_source="" if known is None else known.source,
+        corrected=options.trained_len,
         is_exported=exported is not None,
         within=_language_model_key(config, text),
         source=_source(model, place, folder),
@@ -211,11 +220,13 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     )
 
 
-def _added_yarn(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:
-    """YaRN that was written into the config of a trained model, as its makers say how.
+def _added_later(rope: RopeConfig, lengths: TrainedLengths) -> Stretch | None:
+    """What was written into the config of a trained model, as its makers say how: YaRN, or dual chunk attention.
 
-    Authors who trained with it state the stretched length; earlier exports state it too, and attn_factor.
+    Authors who trained with YaRN state the stretched length; earlier exports state it too, and attn_factor.
     """
+    if rope.text.get(DUAL_CHUNK) and lengths.original < lengths.trained:
+        return Stretch(trained_len=lengths.original, target_len=lengths.trained, methods=DUAL_CHUNK)
     for name, part in rope.parts.items():
         unscaled = rope.max_len < rope.original(name) * rope.factor(name)
         if rope.kind(name) == "yarn" and (unscaled or "attn_factor" in part):
@@ -265,13 +276,15 @@ def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
     require_lengths(values)
     parts = {name: valid_part(name, part) for name, part in parts_of(text).items()}
     config = RopeConfig(
-        model_type=text.model_type,
+        model_type=ALIKE.get(text.model_type, text.model_type),
         parts=parts,
         head_dims={name: _head_dim(text, name) for name in parts},
         max_len=longest,
         text=values,
         tokenizer_len=_tokenizer_len(folder),
         divisors=_divisors(folder, parts),
+        released_as=text.model_type if text.model_type in ALIKE else "",
+        undeclared=frozenset(values) - {field.name for field in fields(text)},
     )
     for name, part in parts.items():
         require_pairs(name, part, config.kind(name), config.head_dims[name], config.dims(name))

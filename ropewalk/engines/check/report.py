@@ -74,6 +74,7 @@ class EngineCheck:
     source: str  # what was read or run to know it
     target_len: int
     trained_len: int
+    trained_source: str  # who says so, where the config does not
     made_for_len: int  # with its schedule
     stretched_by: str  # the schedule that was added after training
     length: LengthRule
@@ -104,6 +105,7 @@ class EngineCheck:
             "verdict": self.verdict,
             "target_len": self.target_len,
             "trained_len": self.trained_len,
+            "trained_source": self.trained_source,
             "made_for_len": self.made_for_len,
             "stretched_by": self.stretched_by,
             "allowed_len": _whole(self.length.allowed),
@@ -134,6 +136,7 @@ class EngineCheck:
         added = f"without a schedule; {self.stretched_by} stretches it to {self.made_for_len:,}"
         trained = added if self.stretched_by else "with the schedule that the checkpoint has"
         rows += [("trained on", f"{self.trained_len:,} tokens, {trained}")]
+        rows += [("", f"as said by {self.trained_source}")] if self.trained_source else []
         rows += [("ignored", ", ".join(self.ignored))] if self.ignored else []
         rows += [("known from", self.source), ("flags", self.command)]
         return [line for name, text in rows if text for line in _row(name, text)]

@@ -20,7 +20,7 @@ from ropewalk.engines.rules.rotation import (
     VersionRange,
 )
 from ropewalk.engines.targets import ENGINES
-from ropewalk.engines.vllm.rules import AS_WRITTEN, NEIGHBOURS
+from ropewalk.engines.vllm.rules import AS_WRITTEN, AS_WRITTEN_LATEST, NEIGHBOURS, rows_a_token, table_length
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 
 # Engines and versions as a user writes them: `vllm@0.32`. A version that was not read is refused, never guessed.
@@ -114,7 +114,7 @@ def _ask_transformers(
 def _ask_vllm(formula: EngineRotation, config: RopeConfig, name: str, asked: Asked) -> EngineRotation | None:
     """get_rope, with what the model's own code hands it."""
     rows = min(formula.rows, 10 * config.max_len)
-    if config.model_type not in AS_WRITTEN or rows * config.head_dims[name] > LARGEST_TABLE:
+    if config.model_type not in AS_WRITTEN | AS_WRITTEN_LATEST or rows * config.dims(name) > LARGEST_TABLE:
         return None
     table = _vllm_table(config, name, asked.served)
     first = config.original(name) if config.kind(name) == "longrope" and asked.served > config.original(name) else 0
@@ -132,8 +132,10 @@ def _vllm_table(config: RopeConfig, name: str, served: int) -> torch.Tensor:
     object.__setattr__(settings, "model_config", SimpleNamespace(max_model_len=served))
     parameters = {**config.parts[name], "rope_type": config.kind(name)}
     with configs.set_current_vllm_config(settings):
-        neox = config.model_type not in NEIGHBOURS
-        embedding = rotary.get_rope(config.head_dims[name], config.max_len, neox, parameters, torch.float32)
+        neox, longest = config.model_type not in NEIGHBOURS, table_length(config)
+        # Of a model with sections, what it hands on where no video is pruned.
+        times = {"mrope_positions_factor": rows_a_token(config, name)} if "mrope_section" in parameters else {}
+        embedding = rotary.get_rope(config.head_dims[name], longest, neox, parameters, torch.float32, **times)
     table: torch.Tensor | None = getattr(embedding, "cos_sin_cache", None)
     both: torch.Tensor = embedding.long_short_cos_sin_cache if table is None else table
     return both

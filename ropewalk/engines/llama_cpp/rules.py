@@ -1,4 +1,6 @@
-"""llama.cpp, as its converter writes a model and as it computes it (b11434 and b11739, and the converter of 2026-08):
+"""llama.cpp, as its converter writes a model and as it computes it (b11434 and b11739, and the converter of 2026-08).
+
+Architectures that were not run are known from 0c1e57098: conversion/, src/models, src/llama-context.cpp.
 
 default, linear    unchanged
 yarn               betas 32 and 1, truncated, at the temperature 0.1 ln(factor) + 1, whatever the config says
@@ -6,7 +8,12 @@ dynamic            dropped by the converter
 llama3             a divisor for each pair, where the converter's class is that of Llama; elsewhere dropped
 longrope           Phi-3's divisors, chosen by the context that is allocated, at LongRoPE's own temperature
 rope_freqs         divisors among the weights, as `ropewalk export` writes them
-nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM)
+proportional       Gemma 4's, as divisors
+nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM); for Cohere the base
+latent             yarn, as above, at the temperature of mscale_all_dim as of mscale, which scales all logits too
+Ministral 3        yarn with its own betas, truncated, at mscale_all_dim's temperature, and its scale of queries
+Nemotron           its factor, whatever the type, as linear
+windows            of the models in WINDOWED alone; Phi's are off
 """
 
 from __future__ import annotations
@@ -27,11 +34,12 @@ from ropewalk.engines.rules.rotation import (
     EngineRules,
     LengthRule,
     NoAnswer,
+    QueryScale,
     RopeConfig,
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import ROPE_FREQS, TABLES, longrope_table
+from ropewalk.engines.rules.standard import LATENT, ROPE_FREQS, TABLES, longrope_table
 from ropewalk.engines.rules.statement import EngineReading, ExportRules, StatedModel, fold, lower, yarn_temperature
 from ropewalk.errors import DoesNotFit
 
@@ -40,7 +48,19 @@ TENSOR = "rope.freqs.weight"  # of safetensors; rope_freqs.weight in a GGUF file
 READS_DIVISORS = ("llama", "mistral", "mixtral", "arcee", "apertus", "exaone4", "internlm3")
 # Run by name too.
 RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
-LLAMA3 = ("llama", "mistral", "mixtral", "arcee")  # converted by Llama's class, which writes llama3's divisors
+# Read: the common part of the converter writes their base and schedule, their own part how much of a head rotates.
+READ = (
+    *("qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text"),
+    *("glm4", "glm4_moe", "gpt_oss", "lfm2", "lfm2_moe", "minimax_m2", "olmo3", "ernie4_5", "ernie4_5_moe"),
+    *("granitemoe", "llama4_text", "gemma4_text"),
+)
+# Converted by Llama's class, which writes llama3's divisors.
+LLAMA3 = ("llama", "mistral", "mixtral", "arcee", "llama4_text")
+BASE_ALONE = ("cohere", "cohere2")
+WINDOWED = ("gemma2", "gemma3_text", "gemma4_text", "cohere2", "gpt_oss", "exaone4", "olmo3", "granite_swa")
+# Constants of the architecture, whatever the config says.
+EVERY_FOURTH = ("smollm3", "llama4_text")  # layer does not rotate
+LLAMA4_CHUNK = 8192  # of Llama 4, and the length by which it scales queries
 DROPS_LLAMA3 = ("qwen2", "qwen3", "seed_oss", "olmo2", "starcoder2", "gemma3_text")
 # Their converters skip the common part that writes base and schedule: both are dropped.
 DROPS = {
@@ -64,7 +84,15 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
         return _phi3(config, name, asked)
     if config.model_type in DROPS:
         return EngineRotation(formulas.plain(formulas.USUAL_BASE, config.dims(name)))
-    if config.model_type not in RUN:
+    if config.model_type in LATENT:
+        return _latent(config, name)
+    if config.model_type == "ministral3":
+        return _ministral(config, name)
+    if config.model_type == "nemotron":
+        return plain._replace(inv_freq=plain.inv_freq / float(config.parts[name].get("factor") or 1))
+    if config.model_type in BASE_ALONE:
+        return plain
+    if config.model_type not in RUN and config.model_type not in READ:
         return NoAnswer("unknown", f"llama.cpp was not run with {config.model_type}")
     if name == "sliding_attention":  # the schedule is that of the other layers
         return plain
@@ -78,11 +106,43 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
             return EngineRotation(
                 formulas.yarn(base, dims, factor, config.original(name)), formulas.yarn_temperature(factor)
             )
+        case "proportional" if config.model_type == "gemma4_text":
+            share = config.parts[name].get("partial_rotary_factor", 1.0)
+            return EngineRotation(formulas.proportional(config.base(name), config.dims(name), share))
         case "llama3":
             return _llama3(config, name, plain)
         case "rope_freqs":
             return _divisors_in_weights(config, name)
     return NoAnswer("unknown", f"what llama.cpp's converter does with {kind!r} in {config.model_type} was not run")
+
+
+def _latent(config: RopeConfig, name: str) -> Answer:
+    """Plain RoPE, or YaRN at the ratio of both mscales, which are taken to be equal."""
+    kind, base, dims = config.kind(name), config.base(name), config.dims(name)
+    if kind != "yarn":
+        known = kind in ("default", "dynamic")
+        sentence = f"what llama.cpp's converter does with {kind!r} where keys are latent was not read"
+        return EngineRotation(formulas.plain(base, dims)) if known else NoAnswer("unknown", sentence)
+    factor, all_dim = config.factor(name), float(config.parts[name].get("mscale_all_dim") or 0.0)
+    temperature = 1.0 if all_dim else formulas.yarn_temperature(factor)
+    logits = (temperature * formulas.yarn_temperature(factor, all_dim)) ** 2
+    return EngineRotation(formulas.yarn(base, dims, factor, config.original(name)), temperature, logits=logits)
+
+
+def _ministral(config: RopeConfig, name: str) -> Answer:
+    """YaRN alone, with its betas, and the scale of queries."""
+    part = config.parts[name]
+    missing = [key for key in ("mscale_all_dim", "llama_4_scaling_beta") if part.get(key) is None]
+    if config.kind(name) != "yarn" or missing:
+        sentence = (
+            "llama.cpp's converter stops where Ministral 3 has no yarn with mscale_all_dim and its scale of queries"
+        )
+        return NoAnswer("refused", sentence)
+    factor, all_dim, original = config.factor(name), float(part["mscale_all_dim"]), config.original(name)
+    temperature = formulas.yarn_temperature(factor) / formulas.yarn_temperature(factor, all_dim)
+    table = formulas.yarn(config.base(name), config.dims(name), factor, original, formulas.betas_of(part))
+    scale = QueryScale(float(part["llama_4_scaling_beta"]), original)
+    return EngineRotation(table, temperature, query_scale=scale)
 
 
 def _llama3(config: RopeConfig, name: str, plain: EngineRotation) -> Answer:
@@ -118,17 +178,36 @@ def _phi3(config: RopeConfig, name: str, asked: Asked) -> Answer:
 
 
 def length(config: RopeConfig, version: Version) -> LengthRule:
-    """Any context; without -c that of the file, which is max_position_embeddings."""
-    return LengthRule(math.inf, config.max_len)
+    """Any context; without -c that of the file, which is max_position_embeddings, or Cohere's model_max_length."""
+    longer = config.text.get("model_max_length") if config.model_type == "cohere" else None
+    return LengthRule(math.inf, int(longer or config.max_len))
 
 
 def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     """The keys of a part that change what is computed; betas and attention_factor are written, and overridden."""
     kind = config.kind(name)
-    if (config.model_type in DROPS and config.model_type != "phi3") or name == "sliding_attention":
+    if (config.model_type in (*DROPS, *BASE_ALONE) and config.model_type != "phi3") or name == "sliding_attention":
         return LAYOUT
+    if config.model_type in LATENT:
+        return LAYOUT | {*YARN, "mscale_all_dim"}
+    if config.model_type == "ministral3":
+        return LAYOUT | {*YARN, "mscale_all_dim", "beta_fast", "beta_slow", "llama_4_scaling_beta"}
     dropped = kind == "llama3" and config.model_type in DROPS_LLAMA3
     return LAYOUT | ({*READS.get(kind, ())} if not dropped else set())
+
+
+def reads_beside(config: RopeConfig, key: str) -> bool:
+    """What the converter writes, and what the architecture fixes as the config says it."""
+    value = config.text.get(key)
+    if key == "sliding_window":
+        return config.model_type in WINDOWED
+    if key == "no_rope_layers":
+        fourth = [int((layer + 1) % 4 != 0) for layer in range(len(value or ()))]
+        return config.model_type in EVERY_FOURTH and list(value or ()) == fourth
+    if key in ("attention_chunk_size", "attn_temperature_tuning"):
+        fixed = config.text.get("floor_scale") if key == "attn_temperature_tuning" else value
+        return config.model_type == "llama4_text" and fixed == LLAMA4_CHUNK
+    return key == "model_max_length" and config.model_type == "cohere"
 
 
 def flags(changes: Mapping[str, Any], served: int) -> str:
@@ -186,11 +265,18 @@ def _yarn_temperature(stated: StatedModel) -> float | None:
 
 RULES = EngineRules(
     "llama.cpp",
-    (VersionRange((11434,), (11739,), "convert_hf_to_gguf.py and llama-context.cpp of b11434, read; b11739 run"),),
+    (
+        VersionRange(
+            (11434,),
+            (11739,),
+            "conversion/, src/models and llama-context.cpp, read (b11434; 0c1e57098); b11739 run",
+        ),
+    ),
     rotation,
     length,
     reads,
     flags,
     cautions=lambda config, name, asked: (),
     export=ExportRules(rewrite, command),
+    reads_beside=reads_beside,
 )

@@ -37,6 +37,8 @@ class RopeConfig:
     text: Mapping[str, Any]  # all of the language model's config
     tokenizer_len: int | None = None  # model_max_length of the tokenizer
     divisors: tuple[float, ...] | None = None  # rope.freqs.weight beside the config: llama.cpp's divisors
+    released_as: str = ""  # its model type, where transformers has no class of it and another's reads it
+    undeclared: frozenset[str] = frozenset()  # keys of the config that transformers' class of it does not have
 
     @property
     def latent(self) -> bool:
@@ -122,6 +124,11 @@ class NoAnswer(NamedTuple):
 Answer = EngineRotation | NoAnswer
 
 
+def reads_what_is_declared(config: RopeConfig, key: str) -> bool:
+    """Whether transformers' class of a config has a key; an engine that has no list of its own reads the same."""
+    return key not in config.undeclared
+
+
 class VersionRange(NamedTuple):
     """Versions that compute alike, as far as positions go, and what was read or run of them."""
 
@@ -142,3 +149,5 @@ class EngineRules:
     flags: Callable[[Mapping[str, Any], int], str]  # change keys of the config, and serve a length
     cautions: Callable[[RopeConfig, str, Asked], tuple[Caution, ...]]
     export: ExportRules
+    # Whether it reads a key beside the rope parameters that says which positions a layer meets, or how far it reads.
+    reads_beside: Callable[[RopeConfig, str], bool] = reads_what_is_declared

@@ -1,6 +1,9 @@
 """What a config says: the schedule of its name, in the words of transformers, which is how authors release them.
 
 A text has the table of its own length, under `dynamic` and `longrope` too; engines take one for a batch or a server.
+Where positions have several axes (mrope_section), those of a text token are equal on all of them: each pair rotates by
+its own speed, whichever section it is in, as without sections. Where a head rotates in part, a temperature multiplies
+what rotates.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from ropewalk.engines.rules.rotation import EngineRotation, NoAnswer, QueryScale
 # Written by `ropewalk export --target llama.cpp`. Not a type of transformers, so that loading the folder there stops
 # instead of missing the tensor. llama.cpp's converter warns that it does not know the type, and writes none.
 ROPE_FREQS = "rope_freqs"
-# Their attention is scaled by the square of mscale_all_dim's temperature.
-SCALED_LOGITS = ("deepseek_v2", "deepseek_v3")
+# Keys from a latent vector; attention is scaled by the square of mscale_all_dim's temperature.
+LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 
 
 def why_not_known(config: RopeConfig, name: str) -> NoAnswer | None:
@@ -119,7 +122,7 @@ def _longrope_temperature(config: RopeConfig, name: str, text: int) -> float:
 def _logits(config: RopeConfig, name: str) -> float:
     """The factor of the logits beside cos and sin."""
     all_dim = config.parts[name].get("mscale_all_dim")
-    if config.model_type not in SCALED_LOGITS or config.kind(name) == "default" or not all_dim:
+    if config.model_type not in LATENT or config.kind(name) == "default" or not all_dim:
         return 1.0
     return formulas.yarn_temperature(config.factor(name), all_dim) ** 2
 

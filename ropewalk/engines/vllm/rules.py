@@ -8,6 +8,7 @@ linear      the length it allows is max_position_embeddings * factor, except for
 longrope    its temperature is short_mscale and long_mscale; the server's length chooses the divisors
 dynamic     one table: before 0.22 that of max_position_embeddings * factor, since then plain RoPE, which ends at
             max_position_embeddings
+mrope       yarn with sections is the same yarn (0.32); its other schedules with sections were not read
 latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
 gpt-oss     always YaRN, at its own temperature
 """
@@ -36,6 +37,7 @@ from ropewalk.engines.rules.rotation import (
     VersionRange,
 )
 from ropewalk.engines.rules.standard import (
+    LATENT,
     llama3_table,
     longrope_table,
     standard_rotation,
@@ -52,9 +54,10 @@ from ropewalk.engines.rules.statement import (
 )
 from ropewalk.engines.vllm.versions import ALWAYS_YARN, BY_TRANSFORMERS, EXACT_YARN_OF_AXES
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
 
 PLAIN_DYNAMIC, READS_ATTENTION_FACTOR, DEEPSEEK_BY_FACTOR = (0, 22), (0, 30), (0, 31)
-LATENT = ("deepseek_v2", "deepseek_v3")
+LATEST = (0, 32)  # what was read of this version alone
 # Their attention calls get_rope with the config's rope parameters, or with those of the layer's type.
 AS_WRITTEN = {
     *("llama", "mistral", "ministral3", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2"),
@@ -62,16 +65,20 @@ AS_WRITTEN = {
     *("falcon", "cohere", "cohere2", "nemotron", "minicpm3", "glm4", "olmoe", "exaone4", "apertus"),
     *("llama4_text", "internlm3"),
 }
-NEIGHBOURS = ("glm4", "cohere", "cohere2", *LATENT)  # pairs are neighbours
+# These too; read in 0.32 alone.
+AS_WRITTEN_LATEST = {
+    *("glm4_moe", "lfm2", "lfm2_moe", "minimax_m2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+    *("qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_vl_text", "qwen2_5_vl_text", "ernie4_5_moe"),
+}
+NEIGHBOURS = ("glm4", "cohere", "cohere2", "ernie4_5_moe", *LATENT)  # pairs are neighbours
 GPT_OSS = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow")
 UNSCALED = ("longrope", "llama3")  # whose length is max_position_embeddings
-DUAL_CHUNK = "dual_chunk_attention_config"
 YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")
 
 
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What vLLM's table of one type of layer holds."""
-    if config.text.get(DUAL_CHUNK) and config.model_type.startswith("qwen2"):
+    if config.text.get(DUAL_CHUNK) and config.model_type.startswith(("qwen2", "qwen3")):
         remedy = (
             f"remove {DUAL_CHUNK} from its config.json, and serve no more than the length that was trained without it"
         )
@@ -80,9 +87,11 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
         return _transformers_rotation(config, name, asked)
     if config.model_type == ALWAYS_YARN:
         return _gpt_oss(config, name)
+    if config.model_type in AS_WRITTEN_LATEST | {"glm4_moe_lite"} and asked.version < LATEST:
+        return NoAnswer("unknown", f"vLLM's own code for {config.model_type} was read in 0.32 alone")
     if config.model_type in LATENT:
         return _latent(config, name, asked.version)
-    if config.model_type not in AS_WRITTEN:
+    if config.model_type not in AS_WRITTEN | AS_WRITTEN_LATEST:
         return NoAnswer("unknown", f"vLLM's own code for {config.model_type} was not read")
     answer = _table_by_type(config, name, asked)
     return answer if isinstance(answer, NoAnswer) else answer._replace(query_scale=_query_scale(config))
@@ -90,12 +99,15 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
 
 def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """get_rope's choice by the type."""
-    kind = config.kind(name)
-    if kind != "default" and "mrope_section" in config.parts[name]:
-        return NoAnswer("unknown", f"vLLM's {kind} for positions of several axes was not read")
+    kind, sections = config.kind(name), "mrope_section" in config.parts[name]
+    if sections and kind != "default" and asked.version < LATEST:
+        return NoAnswer("unknown", f"vLLM's {kind} for tokens that have several positions was not read")
+    if sections and kind not in ("default", "yarn"):
+        sentence = f"vLLM's module for {kind} takes one position a token, and this model's have several (mrope_section)"
+        return NoAnswer("refused", sentence, "use yarn, or export it for Ropewalk's plugin")
     match kind:
         case "default":
-            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=config.max_len)
+            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=table_length(config))
         case "linear":
             table = formulas.plain(config.base(name), config.dims(name)) / config.factor(name)
             return EngineRotation(table, rows=math.ceil(config.max_len * config.factor(name)))
@@ -117,6 +129,11 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
     return NoAnswer("refused", f"vLLM knows no rope type {kind!r}")
 
 
+def table_length(config: RopeConfig) -> int:
+    """The length that a model hands to get_rope: Cohere's has a key of its own for it."""
+    return int((config.text.get("model_max_length") if config.model_type.startswith("cohere") else 0) or config.max_len)
+
+
 def _dynamic(config: RopeConfig, name: str, version: Version) -> EngineRotation:
     base, dims, factor = config.base(name), config.dims(name), config.factor(name)
     alpha = config.parts[name].get("alpha")
@@ -131,11 +148,17 @@ def _yarn_table(config: RopeConfig, name: str, truncate: bool | None = None) -> 
     part = config.parts[name]
     truncate = bool(part.get("truncate", True)) if truncate is None else truncate
     base, dims, betas = config.base(name), config.dims(name), formulas.betas_of(part)
-    return formulas.yarn(base, dims, config.factor(name), config.original(name), betas, truncate)
+    ramp_len = config.original(name) * rows_a_token(config, name)
+    return formulas.yarn(base, dims, config.factor(name), ramp_len, betas, truncate)
+
+
+def rows_a_token(config: RopeConfig, name: str) -> int:
+    """How many rows a table has for each token: where tokens have several positions, those may exceed their number."""
+    return 1 if "mrope_section" not in config.parts[name] or config.model_type in EXACT_YARN_OF_AXES else 4
 
 
 def _yarn_rows(config: RopeConfig, name: str) -> int:
-    return math.ceil(config.original(name) * config.factor(name))
+    return math.ceil(config.original(name) * rows_a_token(config, name) * config.factor(name))
 
 
 def _temperature(config: RopeConfig, name: str, version: Version) -> float:
@@ -246,6 +269,11 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     return LAYOUT | keys
 
 
+def reads_beside(config: RopeConfig, key: str) -> bool:
+    """Windows for every model, Cohere's length, and Mistral's scale of queries."""
+    return key not in config.undeclared or key in ("sliding_window", "model_max_length", "llama_4_scaling")
+
+
 def flags(changes: Mapping[str, Any], served: int) -> str:
     """Of `vllm serve`."""
     overrides = f"--hf-overrides {shlex.quote(json.dumps(changes))} " if changes else ""
@@ -318,4 +346,5 @@ RULES = EngineRules(
     flags,
     cautions=lambda config, name, asked: (),
     export=ExportRules(rewrite, command),
+    reads_beside=reads_beside,
 )

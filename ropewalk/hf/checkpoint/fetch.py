@@ -46,6 +46,9 @@ NUMBERS = (
     "mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor", "partial_rotary_factor",
 )  # fmt: skip
 CORRECT = "correct its config.json"
+# Types that transformers has no class of, and whose makers say that another's reads them.
+# Source: the deployment guide of Kimi K2, which "reuses the DeepSeekV3CausalLM architecture".
+ALIKE = {"kimi_k2": "deepseek_v3"}
 OWN_CODE = "transformers_modules"  # the package in which transformers stores the code that came with a model
 
 
@@ -61,7 +64,10 @@ def fetch_config(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: A
 
 def _config(model: str | Path, **kwargs: Any) -> Any:
     """The config by transformers, opened where Ropewalk closed it."""
-    _require_plausible(PreTrainedConfig.get_config_dict(model, **kwargs)[0])
+    stated = PreTrainedConfig.get_config_dict(model, **kwargs)[0]
+    _require_plausible(stated)
+    if stated.get("model_type") in ALIKE and not kwargs.get(TRUST):
+        return CONFIG_MAPPING[ALIKE[stated["model_type"]]].from_dict(stated)
     if GGUF_FILE in kwargs:
         config = AutoConfig.from_pretrained(model, **kwargs)
         if schedule := schedule_in(_local(str(model), kwargs[GGUF_FILE])):

@@ -15,6 +15,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
 from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.hf.probe.probed_layer import ProbedLayer
+from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK, ORIGINAL, RELEASED
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Frequencies, Table
 from ropewalk.methods.frequencies.frequencies import formula
@@ -37,6 +38,13 @@ class TrainedLengths(NamedTuple):
 
     trained: int
     original: int
+
+
+class KnownLength(NamedTuple):
+    """A trained length that a config does not state as such, and who says so."""
+
+    tokens: int
+    source: str
 
 
 def facts_of(model: PreTrainedModel, layer: ProbedLayer, layers: int, trained_len: int | None = None) -> Facts:
@@ -86,11 +94,13 @@ def trained_len(model: PreTrainedModel) -> int:
 def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None = None) -> TrainedLengths:
     """The trained lengths in a config, by the rule of each type of schedule.
 
-    The trained length is the longest of all layer types, or the corrected one. The original one is that of this type,
-    or of the type that was stretched most.
+    The trained length is the longest of all layer types, or the corrected one, which is known of some released
+    families. The original one is that of this type, or of the type that was stretched most.
     """
     require_whole("trained_len", corrected)
     parts, position = parts_of(config), _position(config)
+    if corrected is None and (released := known_length(config)):
+        corrected = released.tokens
     # For linear, a corrected length divided by the factor is the original length.
     original_lengths = {name: corrected if part.get("rope_type") == "linear" else None for name, part in parts.items()}
     by_type = {name: _lengths_by_type(part, original_lengths[name] or position) for name, part in parts.items()}
@@ -101,6 +111,20 @@ def lengths_of(config: Any, layer_type: str | None = None, corrected: int | None
     trained = corrected or max(lengths.trained for lengths in known)
     shortest = min(known, key=lambda lengths: lengths.original, default=TrainedLengths(trained, trained))
     return TrainedLengths(trained, min((by_type.get(layer_type or "") or shortest).original, trained))
+
+
+def known_length(config: Any) -> KnownLength | None:
+    """The trained length of the family that a config is of; None where its own numbers are all that is known."""
+    kind, parameters = getattr(config, "model_type", ""), next(iter(parts_of(config).values()), {})
+    dual, longer = getattr(config, DUAL_CHUNK, None), getattr(config, "model_max_length", None)
+    if isinstance(dual, dict) and isinstance(dual.get(ORIGINAL), int):
+        return KnownLength(dual[ORIGINAL], f"its own {DUAL_CHUNK}, which serves longer texts without training")
+    if kind in ("cohere", "cohere2") and isinstance(longer, int):
+        return KnownLength(longer, "model_max_length of its config, which Cohere trained for")
+    for types, stated, tokens, source in RELEASED:
+        if kind in types and all(parameters.get(key, getattr(config, key, None)) == stated[key] for key in stated):
+            return KnownLength(tokens, source)
+    return None
 
 
 def _position(config: Any) -> Any:

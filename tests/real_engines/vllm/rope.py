@@ -55,7 +55,9 @@ def main():
     for number, case in enumerate(cases):
         object.__setattr__(settings, "model_config", SimpleNamespace(max_model_len=case["served"]))
         with set_current_vllm_config(settings):
-            made = get_rope(case["head_dim"], case["max_len"], True, case["rope"], torch.float32)
+            made = get_rope(
+                case["head_dim"], case["max_len"], True, case["rope"], torch.float32, **case.get("more", {})
+            )
         if "positions" in case:
             q_td, positions = torch.tensor(case["queries"]), torch.tensor(case["positions"])
             answers[f"{number}.rotated"] = made.forward_native(positions, q_td, q_td.clone())[0]

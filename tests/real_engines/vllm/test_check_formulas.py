@@ -13,11 +13,23 @@ import ropewalk as rw
 from ropewalk.engines.rules.rotation import Asked, RopeConfig
 from ropewalk.engines.vllm.rules import RULES
 
+from engines.check.test_released_configs import OTHERWISE, RELEASED
 from engines.export.exported import exported
 from hf.kinds import seeing
 from real_engines.process import ask
 
 VERSION = (0, 32, 0)  # what tests/real_engines/vllm/requirements.txt installs
+# Whose tables vLLM's own get_rope makes; others are latent, transformers', or longer than is computed here.
+ASKED = {
+    *(
+        "Qwen3-8B",
+        "Qwen3-Next-80B-A3B-Instruct",
+        "Qwen3.5-35B-A3B",
+        "Qwen3.5-35B-A3B with YaRN",
+        "Qwen3-VL-4B-Instruct",
+    ),
+    *("GLM-4.5-Air", "LFM2-1.2B", "MiniMax-M2", "c4ai-command-r-v01", "Minitron-4B-Base"),
+}
 SCRIPT = Path(__file__).parent / "rope.py"
 
 
@@ -66,6 +78,15 @@ def drawn(count=120):
         }
 
 
+def of_sections():
+    """YaRN of models whose tokens have several positions, with what their code in vLLM hands to get_rope."""
+    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+    rope |= {"mrope_section": [4, 6, 6], "attention_factor": 1.1}
+    for model_type, more in (("qwen3_vl_text", {"mrope_positions_factor": 1}), ("qwen2_5_vl_text", {})):
+        case = {"rope": rope, "head_dim": 32, "max_len": 512, "served": 512, "also": {}}
+        yield {**case, "model_type": model_type, "more": more}
+
+
 def config_of(case):
     """The same as `ropewalk check` reads it."""
     return RopeConfig(
@@ -79,7 +100,7 @@ def config_of(case):
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    cases = list(drawn())
+    cases = [*drawn(), *of_sections()]
     return cases, ask("vllm", SCRIPT, cases, tmp_path_factory.mktemp("rope"), seconds=300)
 
 
@@ -140,3 +161,24 @@ def test_where_vllm_is_installed_its_own_code_is_asked(tmp_path):
             assert own["inv_freq"]["engine"] != mine["inv_freq"]["engine"]  # theirs is in float32
             assert own["temperature"]["engine"] == pytest.approx(mine["temperature"]["engine"], rel=1e-6)
             assert own["table_rows"] == mine["table_rows"]
+
+
+def test_released_configs_are_read_there_as_here(tmp_path):
+    """Its own code, at the lengths of the makers; a quarter of a head, sections, Cohere's length."""
+    cases = []
+    for name, config in RELEASED.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        cases.append({"folder": str(folder), "served": rw.check(folder, engine="vllm").target_len})
+    there = json.loads(str(ask("vllm", SCRIPT.with_name("check_here.py"), cases, tmp_path, seconds=500)["said"]))
+    for (name, case), theirs in zip(zip(RELEASED, cases, strict=True), there, strict=True):
+        ours = rw.check(case["folder"], engine="vllm@0.32", target_len=case["served"]).to_json()
+        assert theirs["verdict"] == ours["verdict"] == OTHERWISE.get(name, {}).get("vllm", ("same",))[0], name
+        for key in ("allowed_len", "default_len", "ignored", "trained_len"):
+            assert ours[key] == theirs[key], (name, key)
+        for mine, own in zip(ours["layers"], theirs["layers"], strict=True):
+            assert own["inv_freq"]["engine"] == pytest.approx(mine["inv_freq"]["engine"], rel=3e-6), name
+            assert own["temperature"]["engine"] == pytest.approx(mine["temperature"]["engine"], rel=1e-6)
+            assert own["table_rows"] == mine["table_rows"], name
+            assert name not in ASKED or own["inv_freq"]["engine"] != mine["inv_freq"]["engine"], name  # in float32

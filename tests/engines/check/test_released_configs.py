@@ -1,0 +1,179 @@
+"""`check` on config.json files as their makers publish them: no error, no wrong "same", little that is not known.
+
+What is expected was read in the engines' sources, which the entries name, and in the makers' own papers and cards.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel
+
+import ropewalk as rw
+from ropewalk.engines.check.reading import read_checkpoint
+from ropewalk.engines.rules.standard import standard_rotation
+from ropewalk.hf.probe.facts import parse_for_config
+
+RELEASED = {
+    one["name"]: one["config"]
+    for one in json.loads((Path(__file__).parent / "released_configs.json").read_text(encoding="utf-8"))
+}
+ENGINES = ("vllm@0.32", "sglang@0.5.23", "llama.cpp@b11739", "transformers@5.23")
+SAME = {
+    *("Qwen3-8B", "Qwen3-30B-A3B-Instruct-2507", "Qwen3-Next-80B-A3B-Instruct", "Qwen3.5-35B-A3B"),
+    *("Qwen3-VL-4B-Instruct", "Llama-3.1-8B-Instruct", "Llama-4-Scout-17B-16E-Instruct", "gemma-3-4b-it"),
+    *("DeepSeek-V3", "GLM-4.5-Air", "GLM-4.6", "SmolLM3-3B", "LFM2-1.2B", "MiniMax-M2", "c4ai-command-r-v01"),
+    "Minitron-4B-Base",
+}
+# By engine, where it is not the same, with what its sentences must say.
+OTHERWISE = {
+    "Qwen2.5-7B-Instruct-1M": {
+        # vllm/v1/attention has no backend that takes it since 0.11; sglang/srt has its rotary module alone.
+        "vllm": ("refused", "dual_chunk_attention_config"),
+        "sglang": ("refused", "dual_chunk_attention_config"),
+        # Neither conversion/qwen.py nor modeling_qwen2.py has the word.
+        "llama.cpp": ("differs", "does not read dual_chunk_attention_config"),
+        "transformers": ("differs", "does not read dual_chunk_attention_config"),
+    },
+    # Its length is not multiplied: config/model.py, and get_context_length in hf_transformers/common.py.
+    "Qwen3.5-35B-A3B with YaRN": {"vllm": ("refused", "262,144"), "sglang": ("refused", "262,144")},
+    "Phi-4-mini-instruct": {
+        "vllm": ("differs", "pair"),  # phi3_long_rope_scaled_rope.py: the server's length chooses the divisors
+        "sglang": ("differs", "divisors"),
+        "llama.cpp": ("differs", "pair"),  # llama-model.cpp get_rope_factors: by the context
+    },
+    "Kimi-K2-Instruct": {
+        "llama.cpp": ("differs", "pair"),  # src/models/deepseek2.cpp reads no betas; Kimi's are 1 and 1
+        "transformers": ("refused", "no code of its own for kimi_k2"),
+    },
+    "gpt-oss-20b": {"llama.cpp": ("differs", "pair")},  # ggml_rope_yarn_corr_dims rounds; OpenAI says truncate: false
+    "Ministral-3-8B-Instruct-2512": {"vllm": ("differs", "queries")},  # mistral.py reads llama_4_scaling
+    "Mistral-7B-v0.1": {
+        "sglang": ("differs", "does not read sliding_window"),  # models/mistral.py is llama.py, without windows
+        "llama.cpp": ("differs", "does not read sliding_window"),  # conversion/llama.py writes none
+    },
+}
+# Tokens: trained without a schedule that was added later, and what says so where the config does not.
+TRAINED = {
+    "Qwen2.5-7B-Instruct-1M": (262_144, "dual_chunk_attention_config"),
+    "Qwen3-8B": (32_768, "Qwen3"),
+    "Qwen3.5-35B-A3B": (262_144, ""),
+    "Qwen3.5-35B-A3B with YaRN": (262_144, ""),
+    "Llama-4-Scout-17B-16E-Instruct": (262_144, "Meta"),
+    "DeepSeek-V3": (131_072, "2412.19437"),
+    "Kimi-K2-Instruct": (131_072, ""),
+    "LFM2-1.2B": (32_768, "LFM2"),
+    "c4ai-command-r-v01": (131_072, "model_max_length"),
+    "Mistral-7B-v0.1": (8192, "2310.06825"),
+    "SmolLM3-3B": (65_536, ""),
+}
+ROTATING = {  # dimensions of a head, of those that it has
+    "Qwen3-Next-80B-A3B-Instruct": (64, 256),
+    "Qwen3.5-35B-A3B": (64, 256),
+    "Qwen3.5-35B-A3B with YaRN": (64, 256),
+    "GLM-4.5-Air": (64, 128),
+    "GLM-4.6": (64, 128),
+    "MiniMax-M2": (64, 128),
+    "Minitron-4B-Base": (64, 128),
+    "Phi-4-mini-instruct": (96, 128),
+}
+
+
+def written(tmp_path, name):
+    """The config alone, as it lies on the hub."""
+    (tmp_path / "config.json").write_text(json.dumps(RELEASED[name]))
+    return tmp_path / "config.json"
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_answers(tmp_path, name):
+    """The config.json is all there is: no code that came with it, no weights, no tokenizer."""
+    assert (name in SAME) != (name in OTHERWISE)
+    for engine in ENGINES:
+        checked = rw.check(written(tmp_path, name), engine=engine)
+        verdict, says = OTHERWISE.get(name, {}).get(engine.partition("@")[0], ("same", ""))
+        assert checked.verdict == verdict, str(checked)
+        if says:
+            (finding, *_) = (one for one in checked.findings if one.kind == verdict)
+            assert says in finding.sentence
+            assert finding.remedy, str(checked)
+
+
+def test_nothing_is_unknown():
+    answers = [verdict for others in OTHERWISE.values() for verdict, _ in others.values()]
+    assert len(RELEASED) >= 20
+    assert "unknown" not in answers
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_lengths(tmp_path, name):
+    tokens, source = TRAINED[name]
+    checked = rw.check(written(tmp_path, name), engine="sglang")
+    assert checked.trained_len == tokens
+    assert source in checked.trained_source
+    assert bool(source) == bool(checked.trained_source)
+    assert f"{tokens:,} tokens" in str(checked)
+
+
+@pytest.mark.parametrize(("name", "factor"), [("Qwen3-8B", 4.0), ("Qwen2.5-7B-Instruct-1M", 4.0)])
+def test_the_printed_export_has_the_makers_factor(tmp_path, name, factor):
+    """Qwen: YaRN by 4 of 32,768, to 131,072. An export works its factor out from what is known of the config too."""
+    to = round(TRAINED[name][0] * factor)
+    checked = rw.check(written(tmp_path, name), engine="transformers", target_len=to)
+    (remedy,) = {one.remedy for one in checked.findings if "export" in one.remedy}
+    assert remedy == f"ropewalk export MODEL yarn --to {to} --target transformers -o FOLDER"
+    text = AutoConfig.from_pretrained(tmp_path).get_text_config()
+    assert parse_for_config(text, "yarn", to).frequencies.factor == factor
+
+
+@pytest.mark.parametrize(("engine", "within"), [("llama.cpp", "-c 262144"), ("transformers", "262,144 tokens at most")])
+def test_within_the_first_chunk_nothing_is_missing(tmp_path, engine, within):
+    place = written(tmp_path, "Qwen2.5-7B-Instruct-1M")
+    assert within in str(rw.check(place, engine=engine))
+    checked = rw.check(place, engine=engine, target_len=262_144)
+    assert checked.verdict == "same"
+    assert checked.ignored == ("dual_chunk_attention_config",)
+
+
+@pytest.mark.parametrize("name", ["Qwen3-8B", "LFM2-1.2B", "Mistral-7B-v0.1"])
+def test_what_nobody_reads_is_listed(tmp_path, name):
+    """A key that says something of positions, whoever made it up."""
+    (tmp_path / "config.json").write_text(
+        json.dumps({**RELEASED[name], "use_logn_attn": True, "use_dynamic_ntk": False})
+    )
+    for engine in ENGINES:
+        ignored = rw.check(tmp_path, engine=engine, target_len=4096).ignored
+        assert "use_logn_attn" in ignored
+        assert "use_dynamic_ntk" not in ignored
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASED if name not in ("Phi-4-mini-instruct", "gemma-3-4b-it")])
+def test_what_is_meant_is_what_the_makers_module_rotates_by(tmp_path, name):
+    """transformers' own module of the model, at its full size; a text token has the same position on every axis."""
+    rope, text = read_checkpoint(written(tmp_path, name)).rope, read_checkpoint(tmp_path).config.get_text_config()
+    meant, module = standard_rotation(rope, "", 1), rotary_module(text)
+    torch.testing.assert_close(module.inv_freq.double(), meant.inv_freq, rtol=3e-6, atol=0)
+    assert module.attention_scaling == pytest.approx(meant.temperature, rel=1e-6)
+    assert 2 * len(meant.inv_freq) == ROTATING.get(name, (rope.head_dims[""],))[0]
+    positions = torch.tensor([[0, 1, 7, 100]])
+    axes = positions.expand(3, 1, -1) if "mrope_section" in rope.parts[""] else positions
+    cos = module(torch.zeros(1), axes)
+    cos = cos[0] if isinstance(cos, tuple) else cos.real
+    angles = positions[0, :, None] * meant.inv_freq
+    expected = (angles.cos() * meant.temperature).float()
+    torch.testing.assert_close(cos[0, :, : len(meant.inv_freq)].float(), spread(name, expected), rtol=1e-4, atol=1e-4)
+
+
+def spread(name, cos):
+    """Cohere's module repeats each pair beside itself."""
+    return cos.repeat_interleave(2, -1)[:, : cos.shape[1]] if name == "c4ai-command-r-v01" else cos
+
+
+def rotary_module(text):
+    """The module that makes cos and sin, of a model of one layer without weights to speak of."""
+    small = type(text).from_dict({**text.to_dict()})
+    with torch.device("meta"):
+        model = AutoModel.from_config(small)
+    kind = next(type(module) for module in model.modules() if "Rotary" in type(module).__name__)
+    return kind(config=text)
