@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from ropewalk.engines.fold import fold_into_weights, why_not_foldable
 from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
+from ropewalk.engines.llama_cpp.gguf_to_gguf import export_file, require_gguf_target
 from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.rules.statement import (
     EngineReading,
@@ -41,6 +43,7 @@ from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.host import format_of, loadable_config, require_plain, require_savable, why_not_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
@@ -74,36 +77,53 @@ class Exported(NamedTuple):
 
 
 def export(
-    model: nn.Module,
+    model: nn.Module | str | Path,
     directory: str | Path | None = None,
     *,
     target: str,
     target_len: int | None = None,
     tokenizer: Any | None = None,
     plugin: bool | None = None,
+    extension: Extension | str | None = None,
+    force: bool = False,
+    options: LoadOptions = UNSTATED,
 ) -> Exported:
     """Write an extended model for a serving engine or a trainer, verified in transformers.
 
         rw.extend(model, "yarn", target_len=32768)
         print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
 
-    For llama.cpp the folder holds a GGUF file and Ollama's Modelfile too, if that architecture was tested in llama.cpp.
+    For llama.cpp the folder holds a GGUF file, if that architecture was tested in llama.cpp. And a GGUF file becomes
+    another, whose tensors are the same byte for byte: rw.export("X.gguf", "Y.gguf", target="llama.cpp",
+    extension="yarn", target_len=32768).
 
     Args:
-        model: under an extension.
-        directory: new or empty; axolotl and torchtitan take none, since settings are all they need.
+        model: under an extension; or a GGUF file.
+        directory: new or empty; axolotl and torchtitan take none, since settings are all they need. Of a GGUF file: the
+            new file.
         target: transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan.
         target_len: in tokens; it goes into the config, and is needed for a dynamic schedule.
         tokenizer: written beside the weights.
         plugin: of vLLM. None puts the extension into the config for Ropewalk's plugin where vLLM alone cannot compute
             the same; True does it always. False never does: a dynamic schedule is made static, and other methods are
             refused.
+        extension: that of a GGUF file, which has none of its own.
+        force: overwrites a GGUF file.
+        options: of a GGUF file, of which only `trained_len` is used.
 
     Returns:
         An `Exported`: its kind, directory, command (of a trainer, the settings) and notes.
     """
     require_engine(target)
     require_directory(directory, target)
+    if isinstance(model, str | Path):
+        require_gguf_target(str(model), target)
+        out = None if directory is None else Path(directory)
+        said = export_file(str(model), out, extension, target_len, force=force, options=options, plan=plan_export)
+        return Exported(*said)
+    if extension is not None or force:
+        sentence = "extension and force are for a GGUF file: a loaded model is under an extension, in a new folder"
+        raise InvalidValue.because("force" if force else "extension", sentence, remedy="leave them out")
     host, handle = extended_host(model)
     place = None if directory is None else Path(directory)
     if place:
@@ -329,65 +349,3 @@ def _notes(plan: EngineConfig, host: PreTrainedModel) -> list[str]:
     if config.window is not None and config.config.model_type != host.config.model_type:
         notes.append(f"written as {config.config.model_type}, which is {host.config.model_type} with a window")
     return notes
-
-
-# Fold a temperature into the weights of the queries, their norm or projection, for engines that read none.
-
-
-def fold_into_weights(
-    host: PreTrainedModel, layers: Sequence[ExtendedLayer], factor: float, *, whole: bool
-) -> dict[str, Tensor]:
-    """All weights of the model, with the queries of the extended layers multiplied.
-
-    `whole` multiplies whole queries, otherwise the dimensions that rotate.
-    """
-    state = whole_state(host)
-    names = {module: name for name, module in host.named_modules()}
-    for layer in _extended_layers(layers):
-        maker, name = layer.probed.module, names[layer.probed.module]
-        by_d, heads = _factor_of_dimensions(layer, factor, whole), layer.probed.heads
-        if hasattr(maker, "q_norm"):
-            key = f"{name}.q_norm.weight"
-            one = float(_adds_one(maker.q_norm))
-            by = by_d.repeat(state[key].numel() // len(by_d)).view_as(state[key])
-            state[key] = ((state[key] + one) * by - one).to(state[key].dtype)
-        elif hasattr(maker, "q_proj"):
-            for key in (f"{name}.q_proj.weight", f"{name}.q_proj.bias"):
-                state |= {key: _rows_times(state[key], by_d.repeat(heads))} if key in state else {}
-        else:
-            key, rows = f"{name}.qkv_proj.weight", heads * layer.probed.head_dim
-            state[key] = torch.cat([_rows_times(state[key][:rows], by_d.repeat(heads)), state[key][rows:]])
-    return state
-
-
-def _factor_of_dimensions(layer: ExtendedLayer, factor: float, whole: bool) -> Tensor:
-    """The factor of each dimension of a query."""
-    size, first = layer.probed.head_dim, layer.probed.first
-    by_d = torch.full((size,), factor if whole else 1.0, dtype=torch.float64)
-    by_d[first : first + layer.probed.rotating] = factor
-    return by_d
-
-
-def _rows_times(weight: Tensor, by: Tensor) -> Tensor:
-    return (weight * by.to(weight.device).view(-1, *[1] * (weight.dim() - 1))).to(weight.dtype)
-
-
-def why_not_foldable(layers: Sequence[ExtendedLayer]) -> DoesNotFit | None:
-    """Why a temperature cannot go into the weights: queries come from no known module. None where it can."""
-    for layer in _extended_layers(layers):
-        maker = layer.probed.module
-        if not any(hasattr(maker, name) for name in ("q_norm", "q_proj", "qkv_proj")):
-            rule = "one with q_proj, qkv_proj or q_norm, to fold a temperature into"
-            return DoesNotFit("model", rule, type(maker).__name__)
-    return None
-
-
-def _extended_layers(layers: Sequence[ExtendedLayer]) -> Iterator[ExtendedLayer]:
-    return (layer for layer in layers if not layer.left_alone)
-
-
-def _adds_one(norm: Any) -> bool:
-    """Whether a norm multiplies by its weight plus one."""
-    blank = copy.deepcopy(norm)
-    torch.nn.init.zeros_(blank.weight)
-    return bool(blank(torch.ones_like(blank.weight)).any())

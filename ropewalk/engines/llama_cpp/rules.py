@@ -6,6 +6,7 @@ dynamic            dropped by the converter
 llama3             a divisor for each pair, where the converter's class is that of Llama; elsewhere dropped
 longrope           Phi-3's divisors, chosen by the context that is allocated, at LongRoPE's own temperature
 rope_freqs         divisors among the weights, as `ropewalk export` writes them
+a GGUF file        as it says: nothing is converted
 nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM)
 """
 
@@ -31,7 +32,7 @@ from ropewalk.engines.rules.rotation import (
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import ROPE_FREQS, TABLES, longrope_table
+from ropewalk.engines.rules.standard import ROPE_FREQS, TABLES, longrope_table, standard_rotation
 from ropewalk.engines.rules.statement import EngineReading, ExportRules, StatedModel, fold, lower, yarn_temperature
 from ropewalk.errors import DoesNotFit
 
@@ -60,6 +61,8 @@ READS = {
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What a converted file computes in one type of layer."""
     kind, plain = config.kind(name), EngineRotation(formulas.plain(config.base(name), config.dims(name)))
+    if config.of_file and config.model_type in RUN:
+        return plain if name == "sliding_attention" else standard_rotation(config, name, asked.text)
     if config.model_type == "phi3":
         return _phi3(config, name, asked)
     if config.model_type in DROPS:
@@ -125,6 +128,8 @@ def length(config: RopeConfig, version: Version) -> LengthRule:
 def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     """The keys of a part that change what is computed; betas and attention_factor are written, and overridden."""
     kind = config.kind(name)
+    if config.of_file:
+        return LAYOUT | set(config.parts[name])
     if (config.model_type in DROPS and config.model_type != "phi3") or name == "sliding_attention":
         return LAYOUT
     dropped = kind == "llama3" and config.model_type in DROPS_LLAMA3

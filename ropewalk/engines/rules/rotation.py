@@ -37,6 +37,7 @@ class RopeConfig:
     text: Mapping[str, Any]  # all of the language model's config
     tokenizer_len: int | None = None  # model_max_length of the tokenizer
     divisors: tuple[float, ...] | None = None  # rope.freqs.weight beside the config: llama.cpp's divisors
+    of_file: bool = False  # whether a GGUF file says it, which llama.cpp reads without converting anything
 
     @property
     def latent(self) -> bool:
