@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import BinaryIO
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.files import why
@@ -88,6 +89,16 @@ def require_new(directory: Path) -> None:
     require_writable(directory.parent)
 
 
+def require_new_file(file: Path, suffix: str, force: bool) -> None:
+    """Refuse a name that ends otherwise, a folder, and a file that is there; `force` overwrites that."""
+    with _refuse_failures(file):
+        present = file.exists()
+        if file.suffix != suffix or file.is_dir():
+            raise InvalidValue("out", f"a file whose name ends with {suffix}", str(file))
+    if present and not force:
+        raise InvalidValue("out", "new", str(file), remedy="choose another name; --force (force=True) overwrites it")
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file as a whole, or leave the old one unchanged."""
     _require_a_name(path)
@@ -110,6 +121,13 @@ def replace_files(folder: Path, failures: Failures = (OSError,)) -> Iterator[Pat
         for path in sorted(place.iterdir()):
             path.replace(folder / path.name)
         _store_names(folder)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into, which takes its place when it is whole; what is there stays until then."""
+    with replace_files(path.parent) as place, (place / path.name).open("wb") as file:
+        yield file
 
 
 @contextmanager

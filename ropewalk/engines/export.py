@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ropewalk.engines.fold import fold_into_weights, why_not_foldable
 from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
+from ropewalk.engines.llama_cpp.gguf_to_gguf import export_file, require_gguf_target
 from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.overrides import STARTS, changes_between, serving_command, why_no_option
 from ropewalk.engines.rules.statement import EngineReading, StatedModel, drafting_key, state_extension
@@ -47,6 +48,7 @@ from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.host import format_of, loadable_config, require_plain, require_savable, why_not_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
@@ -80,36 +82,53 @@ class Exported(NamedTuple):
 
 
 def export(
-    model: nn.Module,
+    model: nn.Module | str | Path,
     directory: str | Path | None = None,
     *,
     target: str,
     target_len: int | None = None,
     tokenizer: Any | None = None,
     plugin: bool | None = None,
+    extension: Extension | str | None = None,
+    force: bool = False,
+    options: LoadOptions = UNSTATED,
 ) -> Exported:
     """Write an extended model for a serving engine or a trainer, verified in transformers.
 
         rw.extend(model, "yarn", target_len=32768)
         print(rw.export(model, "served", target="vllm", target_len=32768, tokenizer=tokenizer))
 
-    For llama.cpp the folder holds a GGUF file and Ollama's Modelfile too, if that architecture was tested in llama.cpp.
+    For llama.cpp the folder holds a GGUF file, if that architecture was tested in llama.cpp. And a GGUF file becomes
+    another, whose tensors are the same byte for byte: rw.export("X.gguf", "Y.gguf", target="llama.cpp",
+    extension="yarn", target_len=32768).
 
     Args:
-        model: under an extension.
-        directory: new or empty; axolotl and torchtitan take none, since settings are all they need.
+        model: under an extension; or a GGUF file.
+        directory: new or empty; axolotl and torchtitan take none, since settings are all they need. Of a GGUF file: the
+            new file.
         target: transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan.
         target_len: in tokens; it goes into the config, and is needed for a dynamic schedule.
         tokenizer: written beside the weights.
         plugin: of vLLM. None puts the extension into the config for Ropewalk's plugin where vLLM alone cannot compute
             the same; True does it always. False never does: a dynamic schedule is made static, and other methods are
             refused.
+        extension: that of a GGUF file, which has none of its own.
+        force: overwrites a GGUF file.
+        options: of a GGUF file, of which only `trained_len` is used.
 
     Returns:
         An `Exported`: its kind, directory, command (of a trainer, the settings) and notes.
     """
     require_engine(target)
     require_directory(directory, target)
+    if isinstance(model, str | Path):
+        require_gguf_target(str(model), target)
+        out = None if directory is None else Path(directory)
+        said = export_file(str(model), out, extension, target_len, force=force, options=options, plan=plan_export)
+        return Exported(*said)
+    if extension is not None or force:
+        sentence = "extension and force are for a GGUF file: a loaded model is under an extension, in a new folder"
+        raise InvalidValue.because("force" if force else "extension", sentence, remedy="leave them out")
     host, handle = extended_host(model)
     place = None if directory is None else Path(directory)
     if place:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ropewalk.engines.rules.statement import EXPORTED
 from ropewalk.engines.targets import ENGINES
+from ropewalk.hf.probe.facts import EXPORTED
 
 STARTS = {"vllm": "vllm serve {model}", "sglang": "python -m sglang.launch_server --model-path {model}"}
 OF_A_FOLDER = ("architectures", "dtype", "transformers_version", "_name_or_path")  # not the extension's doing

@@ -20,20 +20,28 @@ from ropewalk.cli.models import (
 )
 from ropewalk.cli.output import AsJson, print_json
 from ropewalk.errors import UnknownName
-from ropewalk.folders import require_new
+from ropewalk.folders import require_new, require_new_file
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
+from ropewalk.models import GGUF
 
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
 TRAINERS = ("llama-factory", "axolotl", "torchtitan")
 WITHOUT_FOLDER = ("axolotl", "torchtitan")
-TARGETS = "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan"
+TARGETS = (
+    "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan; by default vllm, and "
+    "llama.cpp for a GGUF file, which becomes another one"
+)
 Target = Annotated[
     str,
     typer.Option("--target", metavar="ENGINE", autocompletion=completion.one_of((*ENGINES, *TRAINERS)), help=TARGETS),
 ]
-FOLDER = "a new folder; by default one with a name such as model-yarn-32k-vllm; axolotl and torchtitan need none"
+FOLDER = (
+    "a new folder, or of a GGUF file a new GGUF file; by default one with a name such as model-yarn-32k-vllm; axolotl "
+    "and torchtitan need none"
+)
 Folder = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help=FOLDER)]
+Force = Annotated[bool, typer.Option("--force", help="overwrite a GGUF file that is there")]
 
 Plugin = Annotated[
     bool | None,
@@ -49,21 +57,26 @@ def export(
     model: Model,
     extension: Extension,
     out: Folder = "",
-    engine: Target = "vllm",
+    engine: Target = "",
     to: To = "",
     plugin: Plugin = None,
     config_only: ConfigOnly = False,
+    force: Force = False,
     as_json: AsJson = False,
     *,
     options: LoadOptions,
 ) -> None:
     """Write the model so that an engine or a trainer runs it under the extension, or say why it cannot."""
     target_len = target(to)
+    of_file = model.endswith(GGUF) and engine in ("", "llama.cpp")
+    engine = engine or ("llama.cpp" if of_file else "vllm")
     if engine not in (*ENGINES, *TRAINERS):
         raise UnknownName("engine", engine, known=(*ENGINES, *TRAINERS))
     if not out and engine not in WITHOUT_FOLDER and not config_only:
-        out = folder_for(model, extension, to, engine)
-    if out:
+        out = folder_for(model, extension, to, "" if of_file else engine) + (GGUF if of_file else "")
+    if of_file:
+        require_new_file(Path(out), GGUF, force)
+    elif out:
         require_new(Path(out))
     line = require_plausible(model, extension)
     fitted = parse_for_model(model, line or extension, to, options)
@@ -78,10 +91,15 @@ def export(
     from ropewalk.hf.checkpoint.own_files import require_own_files
 
     require_directory(out or None, engine, "--out")
-    require_own_files(model if out else None)
-    tokenizer, host = load_tokenizer(model, options) if out else None, load_model(model, options)
-    take_off(host).put_on(host, fitted, target_len=target_len)
-    result = write(host, out or None, target=engine, target_len=target_len, tokenizer=tokenizer, plugin=plugin)
+    if of_file:
+        more: dict[str, Any] = {"extension": fitted, "force": force, "options": options}
+        source: Any = model
+    else:
+        require_own_files(model if out else None)
+        tokenizer, source = load_tokenizer(model, options) if out else None, load_model(model, options)
+        take_off(source).put_on(source, fitted, target_len=target_len)
+        more = {"tokenizer": tokenizer, "force": force}
+    result = write(source, out or None, target=engine, target_len=target_len, plugin=plugin, **more)
     _say(result, as_json)
 
 

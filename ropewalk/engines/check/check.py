@@ -329,7 +329,7 @@ def _other_way(question: CheckRequest) -> str:
         return f"{ANEW}, with --to {question.served}"
     if question.served > checkpoint.lengths.trained:
         return _export_command(question)
-    write = f"ropewalk export {_source(question)} {{}} --target {rules.name} -o FOLDER"
+    write = f"ropewalk export {_source(question)} {{}} --target {rules.name} -o {_out(question)}"
     if any(config.kind(name) == "dynamic" for name in config.parts):
         return write.format(f"ntk --to {question.served}")
     if any(has_two_tables(config, name) for name in config.parts):
@@ -345,6 +345,10 @@ def _source(question: CheckRequest) -> str:
     return shlex.quote(source) if source else "MODEL"
 
 
+def _out(question: CheckRequest) -> str:
+    return "OUT.gguf" if question.config.of_file and question.rules.name == "llama.cpp" else "FOLDER"
+
+
 def _export_command(question: CheckRequest) -> str:
     """An export for a longer text. What was stretched already is not stretched once more, but anew and further."""
     checkpoint, rules = question.checkpoint, question.rules
@@ -352,7 +356,7 @@ def _export_command(question: CheckRequest) -> str:
     if not is_right(yarn, yarn, rules, question.engine.version, question.served):
         return "no export for this engine; rw.load runs it"
     length = "" if checkpoint.corrected is None else f" --trained-len {checkpoint.corrected}"
-    write = f"ropewalk export {{}} {{}} --to {question.served}{length} --target {rules.name} -o FOLDER"
+    write = f"ropewalk export {{}} {{}} --to {question.served}{length} --target {rules.name} -o {_out(question)}"
     if checkpoint.is_exported:
         return f"export the original model anew: {write.format('ORIGINAL', 'yarn')}"
     replaced = checkpoint.stretch and checkpoint.stretch.methods != DUAL_CHUNK

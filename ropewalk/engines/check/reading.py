@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -189,13 +189,14 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     """A config.json, a folder with one, a GGUF file, a name on the hub, or a config of transformers."""
     place = Path(model) if isinstance(model, str | Path) else None
     folder = place.parent if place is not None and holds(place.is_file) else place
-    if place is not None and place.suffix == GGUF:  # what lies beside it may be of another model
+    of_file = place is not None and place.suffix == GGUF
+    if of_file:  # what lies beside it may be of another model
         folder = None
     within_closed = folder is not None and is_closed(folder) and place in (folder, folder / FILE)
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
     config: Any = model if where is None else _fetch(where, str(folder if within_closed else model), options)
     text = config.get_text_config()
-    rope = _rope_config(text, folder)
+    rope = replace(_rope_config(text, folder), of_file=of_file)
     lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
     stated = exported is not None or options.trained_len is not None
     known = None if stated else known_length(text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import gguf
 import torch
 from torch import Tensor
 
@@ -20,15 +20,16 @@ from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR
 from ropewalk.hf.checkpoint.tokens import tokens_around
 from ropewalk.hf.runtime.layer import PREFIX
 
+try:
+    import gguf
+except ModuleNotFoundError:  # an extra, which only those need who write a file
+    gguf = None  # type: ignore[assignment]
+
 # The metadata of a GGUF file: sizes, and the schedule as llama.cpp reads it.
 
 
-FILE_TYPES = {
-    torch.float32: gguf.LlamaFileType.ALL_F32,
-    torch.float16: gguf.LlamaFileType.MOSTLY_F16,
-    torch.bfloat16: gguf.LlamaFileType.MOSTLY_BF16,
-}
-SCALINGS = {"linear": gguf.RopeScalingType.LINEAR, "yarn": gguf.RopeScalingType.YARN}
+FILE_TYPES = {torch.float32: "ALL_F32", torch.float16: "MOSTLY_F16", torch.bfloat16: "MOSTLY_BF16"}
+SCALINGS = ("linear", "yarn")  # llama.cpp's names, and transformers'
 
 
 def add_metadata(writer: Any, architecture: Architecture, stated: StatedModel) -> None:
@@ -36,10 +37,9 @@ def add_metadata(writer: Any, architecture: Architecture, stated: StatedModel) -
     text = stated.text
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     writer.add_type(gguf.GGUFType.MODEL)
-    writer.add_file_type(FILE_TYPES[stated.config.dtype])
+    writer.add_file_type(gguf.LlamaFileType[FILE_TYPES[stated.config.dtype]])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_vocab_size(text.vocab_size)
-    writer.add_context_length(stated.length)
     writer.add_embedding_length(text.hidden_size)
     writer.add_block_count(text.num_hidden_layers)
     writer.add_feed_forward_length(text.intermediate_size)
@@ -48,7 +48,10 @@ def add_metadata(writer: Any, architecture: Architecture, stated: StatedModel) -
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_layer_norm_rms_eps(text.rms_norm_eps)
-    _add_schedule(writer, stated.parameters[0], 2 * len(stated.table))
+    writer.add_rope_dimension_count(2 * len(stated.table))
+    add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    for name, value in schedule_values(stated).items():
+        add[type(value)](f"{writer.arch}.{name}", value)
     architecture.metadata(writer, text)
 
 
@@ -61,28 +64,27 @@ def periods(stated: StatedModel) -> Tensor:
     return (1 / stated.table).clamp(max=STOPPING_DIVISOR).float()
 
 
-def _add_schedule(writer: Any, parameters: dict[str, Any], rotated: int) -> None:
-    """Base and scaling; a schedule in divisors has neither a name nor a factor, and the base 1."""
-    named = parameters["rope_type"] in ("default", *SCALINGS)
-    writer.add_rope_dimension_count(rotated)
-    writer.add_rope_freq_base(float(parameters["rope_theta"]) if named else 1.0)
-    scaling = SCALINGS.get(parameters["rope_type"])
-    if scaling is None:
-        return
-    writer.add_rope_scaling_type(scaling)
-    writer.add_rope_scaling_factor(float(parameters["factor"]))
-    if scaling == gguf.RopeScalingType.YARN:
-        writer.add_rope_scaling_orig_ctx_len(int(parameters["original_max_position_embeddings"]))
+def schedule_values(stated: StatedModel, folded: float = 1.0) -> dict[str, int | float | str]:
+    """The length, the base and the scaling, by their names within the architecture.
+
+    A schedule in divisors has neither a name nor a factor, and the base 1. A temperature that is to be folded into the
+    queries can be a factor of cos and sin, beside that of the schedule.
+    """
+    parameters = stated.parameters[0]
+    kind, base = parameters["rope_type"], float(parameters["rope_theta"])
+    values: dict[str, int | float | str] = {"context_length": int(stated.length)}
+    values["rope.freq_base"] = base if kind in ("default", *SCALINGS) else 1.0
+    if kind in SCALINGS:
+        values |= {"rope.scaling.type": kind, "rope.scaling.factor": float(parameters["factor"])}
+    if kind == "yarn":
+        values["rope.scaling.original_context_length"] = int(parameters["original_max_position_embeddings"])
+    return values | ({"rope.scaling.attn_factor": math.sqrt(folded)} if folded != 1 else {})
 
 
 # The weights of a model as tensors of a GGUF file: names, the order of rows, and precision.
 
 
-TYPES = {
-    torch.float32: gguf.GGMLQuantizationType.F32,
-    torch.float16: gguf.GGMLQuantizationType.F16,
-    torch.bfloat16: gguf.GGMLQuantizationType.BF16,
-}
+TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 SUFFIXES = (".weight", ".bias")
 
 
@@ -105,7 +107,7 @@ def tensors(architecture: Architecture, text: Any, weights: Mapping[str, Tensor]
 
 def add_tensor(writer: Any, name: str, value: Tensor) -> None:
     """One tensor in its own precision; numpy knows no bfloat16, so that goes in as bytes."""
-    kind, value = TYPES[value.dtype], value.contiguous()
+    kind, value = gguf.GGMLQuantizationType[TYPES[value.dtype]], value.contiguous()
     data = (value.view(torch.uint8) if value.dtype == torch.bfloat16 else value).numpy()
     writer.add_tensor(name, data, raw_dtype=kind)
 
@@ -199,8 +201,12 @@ MODELFILE = "Modelfile"
 
 def require_writer(stated: StatedModel) -> None:
     """Refuse early if a GGUF is to be written and the package is missing."""
-    if stated.text.model_type not in ARCHITECTURES:
-        return
+    if stated.text.model_type in ARCHITECTURES:
+        require_package()
+
+
+def require_package() -> None:
+    """Refuse where the package that knows GGUF files is missing."""
     try:
         import gguf  # noqa: F401
     except ModuleNotFoundError as missing:

@@ -9,6 +9,7 @@ llama3             a divisor for each pair, where the converter's class is that 
 longrope           Phi-3's divisors, chosen by the context that is allocated, at LongRoPE's own temperature
 rope_freqs         divisors among the weights, as `ropewalk export` writes them
 proportional       Gemma 4's, as divisors
+a GGUF file        as it says: nothing is converted
 nothing            where an architecture's converter writes only its own keys (Gemma 2, StableLM); for Cohere the base
 latent             yarn, as above, at the temperature of mscale_all_dim as of mscale, which scales all logits too
 Ministral 3        yarn with its own betas, truncated, at mscale_all_dim's temperature, and its scale of queries
@@ -39,7 +40,7 @@ from ropewalk.engines.rules.rotation import (
     Version,
     VersionRange,
 )
-from ropewalk.engines.rules.standard import LATENT, ROPE_FREQS, TABLES, longrope_table
+from ropewalk.engines.rules.standard import LATENT, ROPE_FREQS, TABLES, longrope_table, standard_rotation
 from ropewalk.engines.rules.statement import EngineReading, ExportRules, StatedModel, fold, lower, yarn_temperature
 from ropewalk.errors import DoesNotFit
 
@@ -80,6 +81,8 @@ READS = {
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What a converted file computes in one type of layer."""
     kind, plain = config.kind(name), EngineRotation(formulas.plain(config.base(name), config.dims(name)))
+    if config.of_file and config.model_type in RUN:
+        return plain if name == "sliding_attention" else standard_rotation(config, name, asked.text)
     if config.model_type == "phi3":
         return _phi3(config, name, asked)
     if config.model_type in DROPS:
@@ -186,6 +189,8 @@ def length(config: RopeConfig, version: Version) -> LengthRule:
 def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     """The keys of a part that change what is computed; betas and attention_factor are written, and overridden."""
     kind = config.kind(name)
+    if config.of_file:
+        return LAYOUT | set(config.parts[name])
     if (config.model_type in (*DROPS, *BASE_ALONE) and config.model_type != "phi3") or name == "sliding_attention":
         return LAYOUT
     if config.model_type in LATENT:

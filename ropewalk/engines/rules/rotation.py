@@ -39,6 +39,7 @@ class RopeConfig:
     divisors: tuple[float, ...] | None = None  # rope.freqs.weight beside the config: llama.cpp's divisors
     released_as: str = ""  # its model type, where transformers has no class of it and another's reads it
     undeclared: frozenset[str] = frozenset()  # keys of the config that transformers' class of it does not have
+    of_file: bool = False  # whether a GGUF file says it, which llama.cpp reads without converting anything
 
     @property
     def latent(self) -> bool:

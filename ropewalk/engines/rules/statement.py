@@ -20,7 +20,7 @@ from ropewalk.errors import DoesNotFit, Unreadable, name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.static import static_table
 from ropewalk.hf.checkpoint.config_schedule import STOPPING_DIVISOR, standard_config, why_not_expressible
-from ropewalk.hf.probe.facts import SCHEDULE
+from ropewalk.hf.probe.facts import EXPORTED, SCHEDULE
 from ropewalk.hf.runtime.layer import ExtendedLayer, type_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Window
@@ -28,7 +28,6 @@ from ropewalk.methods.record import AT_LEAST_ONE, Checked
 
 LONGROPE = "longrope"
 QUERY_SCALE = "llama_4_scaling_beta"  # beside it, the original length is what attention scales its queries by
-EXPORTED = "ropewalk_export"  # the key of what an export stretched; no engine reads it
 
 
 @dataclass

@@ -26,16 +26,25 @@ from transformers import (
     AutoTokenizer,
     PreTrainedConfig,
 )
+from transformers.utils.hub import cached_file
 
 from ropewalk.errors import InvalidValue, RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE, SENTENCE, is_closed, reopen, without_warning
-from ropewalk.hf.checkpoint.gguf_file import bar_as_wanted, not_read, require_gguf, schedule_in
+from ropewalk.hf.checkpoint.gguf_file import (
+    bar_as_wanted,
+    not_read,
+    read_head,
+    require_gguf,
+    schedule_in,
+    without_words,
+)
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions
-from ropewalk.hf.probe.facts import correct
+from ropewalk.hf.probe.facts import EXPORTED, correct
 from ropewalk.models import parts_of
 
 TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
+NOTED = ("trained_len", "target_len", "methods")  # of what an export stretched
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
 LOADERS = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
@@ -64,16 +73,12 @@ def fetch_config(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: A
 
 def _config(model: str | Path, **kwargs: Any) -> Any:
     """The config by transformers, opened where Ropewalk closed it."""
+    if GGUF_FILE in kwargs:
+        return _gguf_config(model, **kwargs)
     stated = PreTrainedConfig.get_config_dict(model, **kwargs)[0]
     _require_plausible(stated)
     if stated.get("model_type") in ALIKE and not kwargs.get(TRUST):
         return CONFIG_MAPPING[ALIKE[stated["model_type"]]].from_dict(stated)
-    if GGUF_FILE in kwargs:
-        config = AutoConfig.from_pretrained(model, **kwargs)
-        if schedule := schedule_in(_local(str(model), kwargs[GGUF_FILE])):
-            text = config.get_text_config()
-            text.rope_parameters = {**text.rope_parameters, **schedule}
-        return config
     if not is_closed(model):
         return AutoConfig.from_pretrained(model, **kwargs)
     values = reopen(PreTrainedConfig.get_config_dict(model)[0])
@@ -81,6 +86,34 @@ def _config(model: str | Path, **kwargs: Any) -> Any:
         return CONFIG_MAPPING[values["model_type"]].from_dict(values)
     config = AutoConfig.from_pretrained(model, **kwargs)  # its own code reads it
     reopen(vars(config))
+    return config
+
+
+def fetch_gguf(model: str, options: LoadOptions = UNSTATED) -> Path:
+    """Where a GGUF file is, which is fetched where it is on the hub."""
+    file: Path = _fetch(_gguf_file, model, options, {}, "a GGUF file", CORRECT)
+    return file
+
+
+def _gguf_file(model: str | Path, **kwargs: Any) -> Path:
+    file = _local(str(model), kwargs[GGUF_FILE])
+    if holds(file.is_file):
+        return file
+    return Path(str(cached_file(model, kwargs[GGUF_FILE], revision=kwargs.get("revision"))))
+
+
+def _gguf_config(model: str | Path, **kwargs: Any) -> Any:
+    """The config by transformers, from the metadata alone, with the schedule, which transformers leaves out."""
+    file = _gguf_file(model, **kwargs)
+    schedule, note = schedule_in(file), read_head(file).note
+    with without_words(file) as folder:
+        _require_plausible(PreTrainedConfig.get_config_dict(folder, gguf_file=file.name)[0])
+        config = AutoConfig.from_pretrained(folder, **{**kwargs, GGUF_FILE: file.name})
+    text = config.get_text_config()
+    rope = text.rope_parameters
+    (rope.get("full_attention", rope) if schedule else {}).update(schedule)  # llama.cpp scales no windowed layer
+    if note:
+        setattr(text, EXPORTED, {name: note.get(name) for name in NOTED})
     return config
 
 

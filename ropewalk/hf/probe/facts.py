@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TABLE_RTOL = 1e-5  # relative: the error of tables in float32
 USUAL_BASE = 10_000.0
+EXPORTED = "ropewalk_export"  # the key of a config for what an export stretched; no engine reads it
 _CORRECTED = "_ropewalk_trained_len"  # of a model: the trained length that corrects its config
 
 

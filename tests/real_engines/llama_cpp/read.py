@@ -17,6 +17,8 @@ from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib
 ffi, lib = get_ffi(), get_lib()
 TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # enum ggml_type
 FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
+SCALING = {"none": 0, "linear": 1, "yarn": 2}  # enum llama_rope_scaling_type
+OVERRIDES = {"int": (0, "val_i64", int), "float": (1, "val_f64", float)}  # enum llama_model_kv_override_type
 
 
 def options(command):
@@ -27,19 +29,44 @@ def options(command):
     parser.add_argument("-ctk", dest="keys", default="f16", choices=TYPES)
     parser.add_argument("-ctv", dest="values", default="f16", choices=TYPES)
     parser.add_argument("-np", dest="parallel", type=int, default=1)
+    parser.add_argument("--rope-scaling", dest="scaling", choices=SCALING)
+    parser.add_argument("--rope-scale", dest="scale", type=float)
+    parser.add_argument("--rope-freq-base", dest="base", type=float)
+    parser.add_argument("--yarn-orig-ctx", dest="original", type=int)
+    parser.add_argument("--override-kv", dest="overrides", action="append", default=[])
     program, *flags = shlex.split(command)
     assert program == "llama-server", program
     return parser.parse_args(flags)
 
 
+def overridden(texts):
+    """llama_model_kv_override, with an empty key at the end."""
+    made = ffi.new("struct llama_model_kv_override[]", len(texts) + 1)
+    for one, text in zip(made, texts, strict=False):
+        key, _, stated = text.partition("=")
+        kind, _, value = stated.partition(":")
+        one.tag, field, read = OVERRIDES[kind]
+        one.key = key.encode()
+        setattr(one, field, read(value))
+    return made
+
+
 def load(said):
-    model = lib.llama_model_load_from_file(said.model.encode(), lib.llama_model_default_params())
+    how = lib.llama_model_default_params()
+    how.kv_overrides = kept = overridden(said.overrides)  # which must outlive the loading
+    model = lib.llama_model_load_from_file(said.model.encode(), how)
+    del kept
     if model == ffi.NULL:
         sys.exit(f"llama.cpp does not load {said.model}")
     params = lib.llama_context_default_params()
     params.n_ctx, params.n_seq_max, params.kv_unified = said.context, said.parallel, True
     params.n_threads = params.n_threads_batch = int(os.environ.get("OMP_NUM_THREADS", "2"))
     params.type_k, params.type_v, params.flash_attn_type = TYPES[said.keys], TYPES[said.values], FLASH[said.flash]
+    if said.scaling:
+        params.rope_scaling_type = SCALING[said.scaling]
+    if said.scale:
+        params.rope_freq_scale = 1 / said.scale
+    params.rope_freq_base, params.yarn_orig_ctx = said.base or 0.0, said.original or 0
     context = lib.llama_init_from_model(model, params)
     if context == ffi.NULL:
         sys.exit("llama.cpp makes no context")
