@@ -24,10 +24,10 @@ from ropewalk.folders import require_new
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
 
-ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
+ENGINES = ("transformers", "vllm", "sglang", "llama.cpp", "mlx")
 TRAINERS = ("llama-factory", "axolotl", "torchtitan")
 WITHOUT_FOLDER = ("axolotl", "torchtitan")
-TARGETS = "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan"
+TARGETS = "transformers, vllm, sglang, llama.cpp or mlx; or a trainer: llama-factory, axolotl or torchtitan"
 Target = Annotated[
     str,
     typer.Option("--target", metavar="ENGINE", autocompletion=completion.one_of((*ENGINES, *TRAINERS)), help=TARGETS),

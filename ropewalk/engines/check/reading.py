@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
-from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_values
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import TrainedLengths, lengths_of, parts_of
 from ropewalk.models import GGUF
@@ -192,7 +192,8 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
     config: Any = model if where is None else _fetch(where, str(folder if within_closed else model), options)
     text = config.get_text_config()
-    rope = _rope_config(text, folder)
+    within = _language_model_key(config, text)
+    rope = replace(_rope_config(text, folder), written=_written(where, within, options))
     lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
     if exported is not None:
         lengths = TrainedLengths(exported.target_len, exported.trained_len)
@@ -203,7 +204,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         lengths=lengths,
         stretch=exported or _added_yarn(rope, lengths),
         is_exported=exported is not None,
-        within=_language_model_key(config, text),
+        within=within,
         source=_source(model, place, folder),
         sidecar=_extension_in_sidecar(folder),
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
@@ -276,6 +277,21 @@ def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
     for name, part in parts.items():
         require_pairs(name, part, config.kind(name), config.head_dims[name], config.dims(name))
     return config
+
+
+def _written(where: Path | None, within: str, options: LoadOptions) -> Mapping[str, Any]:
+    """The language model's config as it is written; nothing for one in memory and for a GGUF file.
+
+    transformers moves keys, and engines that read the file themselves find them where they stand.
+    """
+    if where is None or where.suffix == GGUF:
+        return {}
+    if holds(where.exists):
+        values = read_record(where if holds(where.is_file) else where / FILE, "what transformers wrote")
+    else:
+        values = fetch_values(str(where), options)
+    inner: Mapping[str, Any] = values.get(within, values)
+    return inner
 
 
 def _head_dim(text: Any, name: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
@@ -37,6 +37,7 @@ class RopeConfig:
     text: Mapping[str, Any]  # all of the language model's config
     tokenizer_len: int | None = None  # model_max_length of the tokenizer
     divisors: tuple[float, ...] | None = None  # rope.freqs.weight beside the config: llama.cpp's divisors
+    written: Mapping[str, Any] = field(default_factory=dict)  # the text as its file has it; empty: there is none
 
     @property
     def latent(self) -> bool:
