@@ -12,6 +12,7 @@ Source: each rule is in its file in engines/ and trainers/, with the version tha
 from __future__ import annotations
 
 import copy
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,9 +43,11 @@ from ropewalk.engines.vllm.plans import (
 from ropewalk.engines.vllm.rules import SERVE
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
-from ropewalk.folders import make_folder
+from ropewalk.files import read_record
+from ropewalk.folders import make_folder, write_text
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
+from ropewalk.hf.checkpoint.closed_config import FILE
 from ropewalk.hf.checkpoint.fetch import fetch_model
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import copy_papers, whole_state
@@ -106,7 +109,7 @@ def export(
         model: under an extension; or a GGUF file.
         directory: new or empty; axolotl and torchtitan take none, since settings are all they need. Of a GGUF file: the
             new file.
-        target: transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan.
+        target: transformers, vllm, sglang, llama.cpp or mlx; or a trainer: llama-factory, axolotl or torchtitan.
         target_len: in tokens; it goes into the config, and is needed for a dynamic schedule.
         tokenizer: written beside the weights.
         plugin: of vLLM. None puts the extension into the config for Ropewalk's plugin where vLLM alone cannot compute
@@ -193,7 +196,7 @@ def _export_config(
         save_weights(host, place, weights)
         config.config.save_pretrained(place)
         _verify(host, handle, extension, place, config.length)
-        _settle(config, reading, place)
+        _settle(reading, place)
         save_tokenizer(tokenizer, place)
         notes += copy_papers(host, place)
         if target == "llama.cpp":
@@ -333,12 +336,13 @@ def _base_model(host: PreTrainedModel, place: Path) -> PreTrainedModel:
     return base
 
 
-def _settle(config: StatedModel, reading: EngineReading, place: Path) -> None:
-    """Write the part that only the engine's converter reads, after the comparison."""
-    if reading.rope_type is None:
+def _settle(reading: EngineReading, place: Path) -> None:
+    """Write what only the engine reads, after the comparison."""
+    if not reading.written:
         return
-    config.text.rope_parameters = {"rope_type": reading.rope_type, "rope_theta": config.parameters[0]["rope_theta"]}
-    config.config.save_pretrained(place)
+    values = read_record(place / FILE, "what transformers wrote")
+    values.get("text_config", values).update(reading.written)
+    write_text(place / FILE, json.dumps(values, indent=2) + "\n")
 
 
 def _notes(plan: EngineConfig, host: PreTrainedModel, target: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ropewalk.engines.llama_cpp.rules import RULES as LLAMA_CPP
+from ropewalk.engines.mlx import RULES as MLX
 from ropewalk.engines.rules.rotation import EngineRules
 from ropewalk.engines.rules.statement import ExportRules
 from ropewalk.engines.sglang import RULES as SGLANG
@@ -10,7 +11,7 @@ from ropewalk.engines.trainers import axolotl, llama_factory, torchtitan
 from ropewalk.engines.transformers import RULES as TRANSFORMERS
 from ropewalk.engines.vllm.rules import RULES as VLLM
 
-ENGINES: dict[str, EngineRules] = {rules.name: rules for rules in (VLLM, SGLANG, LLAMA_CPP, TRANSFORMERS)}
+ENGINES: dict[str, EngineRules] = {rules.name: rules for rules in (VLLM, SGLANG, LLAMA_CPP, MLX, TRANSFORMERS)}
 # Continued training under a schedule, in the trainer's own settings.
 TRAINERS: dict[str, ExportRules] = {
     "llama-factory": ExportRules(llama_factory.rewrite, llama_factory.command),
@@ -18,6 +19,6 @@ TRAINERS: dict[str, ExportRules] = {
     "torchtitan": ExportRules(torchtitan.rewrite, torchtitan.command, folder=False),
 }
 TARGETS: dict[str, ExportRules] = {
-    **{name: ENGINES[name].export for name in ("transformers", "vllm", "sglang", "llama.cpp")},
+    **{name: ENGINES[name].export for name in ("transformers", "vllm", "sglang", "llama.cpp", "mlx")},
     **TRAINERS,
 }

@@ -63,6 +63,26 @@ def llama_cpp(config, divisors=None):
     return Computed(plain / own.get("factor", 1.0), 1.0)
 
 
+def mlx(config):
+    """mlx-lm 0.32.2: models/rope_utils.py, and what models/llama.py hands it."""
+    own = config["rope_scaling"] or {"rope_type": "default"}
+    plain, kind = _plain(config["rope_theta"], _pairs(config)), own["rope_type"]
+    if kind == "longrope":  # long_factor alone, and neither attention_factor nor mscale
+        times = config["max_position_embeddings"] / own["original_max_position_embeddings"]
+        warm = math.sqrt(1 + math.log(times) / math.log(own["original_max_position_embeddings"])) if times > 1 else 1.0
+        return Computed(plain / torch.tensor(own["long_factor"]).double(), warm)
+    if kind == "yarn":
+        grown = [0.1 * own.get(key, usual) * math.log(own["factor"]) + 1 for key, usual in MSCALES]
+        return Computed(_yarn(plain, own, own["original_max_position_embeddings"], True), grown[0] / grown[1])
+    if kind == "llama3":
+        return Computed(_llama3(plain, own), 1.0)
+    assert kind in ("default", "linear")
+    return Computed(plain / own.get("factor", 1.0), 1.0)
+
+
+MSCALES = (("mscale", 1.0), ("mscale_all_dim", 0.0))
+
+
 def _pairs(config):
     return config["head_dim"] // 2
 

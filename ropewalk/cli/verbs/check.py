@@ -24,9 +24,10 @@ Checkpoint = Annotated[
         show_default=False,
     ),
 ]
+ENGINES = "vllm, sglang, llama.cpp, mlx or transformers"
 Engine = Annotated[
     str,
-    typer.Option(metavar="ENGINE", help="vllm, sglang, llama.cpp or transformers, with a version such as vllm@0.32"),
+    typer.Option(metavar="ENGINE", help=f"{ENGINES}, with a version such as vllm@0.32"),
 ]
 
 

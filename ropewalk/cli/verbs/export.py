@@ -25,12 +25,12 @@ from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
 from ropewalk.models import GGUF
 
-ENGINES = ("transformers", "vllm", "sglang", "llama.cpp")
+ENGINES = ("transformers", "vllm", "sglang", "llama.cpp", "mlx")
 TRAINERS = ("llama-factory", "axolotl", "torchtitan")
 WITHOUT_FOLDER = ("axolotl", "torchtitan")
 TARGETS = (
-    "transformers, vllm, sglang or llama.cpp; or a trainer: llama-factory, axolotl or torchtitan; by default vllm, and "
-    "llama.cpp for a GGUF file, which becomes another one"
+    "transformers, vllm, sglang, llama.cpp or mlx; or a trainer: llama-factory, axolotl or torchtitan; by default "
+    "vllm, and llama.cpp for a GGUF file, which becomes another one"
 )
 Target = Annotated[
     str,

@@ -32,6 +32,7 @@ from ropewalk.engines.check.versions import (
 )
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.llama_cpp.rules import READS_DIVISORS
+from ropewalk.engines.mlx import BASE_ALONE
 from ropewalk.engines.rules.range_keys import unread_keys, unread_names
 from ropewalk.engines.rules.rotation import (
     Answer,
@@ -102,8 +103,8 @@ def check(
 
     Args:
         model: a config.json, a folder with one, a GGUF file, or a name on the hub.
-        engine: vllm, sglang, llama.cpp or transformers, with a version after @ (vllm@0.32); by default the newest that
-            was read.
+        engine: vllm, sglang, llama.cpp, mlx or transformers, with a version after @ (vllm@0.32); by default the newest
+            that was read.
         target_len: the length to serve, in tokens; by default the length that the checkpoint is made for, with its own
             schedule.
         options: a `LoadOptions`, of which only `revision`, `trust_remote_code` and `trained_len` are used.
@@ -332,10 +333,14 @@ def _other_way(question: CheckRequest) -> str:
     write = f"ropewalk export {_source(question)} {{}} --target {rules.name} -o {_out(question)}"
     if any(config.kind(name) == "dynamic" for name in config.parts):
         return write.format(f"ntk --to {question.served}")
-    if any(has_two_tables(config, name) for name in config.parts):
+    two = any(has_two_tables(config, name) for name in config.parts)
+    if two and rules.name != "mlx":  # which has those for long texts alone
         original = min(config.original(name) for name in config.parts)
         return f"serve short texts by a second server: {rules.flags({}, original)}"
-    if rules.name == "llama.cpp" and config.model_type in READS_DIVISORS and "" in config.parts:
+    divided = rules.name == "llama.cpp" and config.model_type in READS_DIVISORS and "" in config.parts
+    scheduled = any(config.kind(name) != "default" for name in config.parts)
+    elsewhere = rules.name == "mlx" and not two and not (scheduled and config.model_type in BASE_ALONE)
+    if divided or elsewhere:
         return write.format("rope")
     return "no key of the config mends it; rw.load computes what was meant"
 
@@ -374,7 +379,7 @@ def _yarn_config(question: CheckRequest) -> RopeConfig:
         for name, part in config.parts.items()
         if name != "sliding_attention"
     }
-    return replace(config, max_len=served, parts={**config.parts, **parts})
+    return replace(config, max_len=served, parts={**config.parts, **parts}, written={})
 
 
 def _warnings(question: CheckRequest) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
-from ropewalk.hf.checkpoint.fetch import ALIKE, fetch_config
+from ropewalk.hf.checkpoint.fetch import ALIKE, fetch_config, fetch_values
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import TrainedLengths, known_length, lengths_of, parts_of
 from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
@@ -196,7 +196,9 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
     config: Any = model if where is None else _fetch(where, str(folder if within_closed else model), options)
     text = config.get_text_config()
+    within = _language_model_key(config, text)
     rope = replace(_rope_config(text, folder), of_file=of_file)
+    rope = replace(rope, written=_written(where, within, options))
     lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
     stated = exported is not None or options.trained_len is not None
     known = None if stated else known_length(text)
@@ -213,7 +215,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         trained_source="" if known is None else known.source,
         corrected=options.trained_len,
         is_exported=exported is not None,
-        within=_language_model_key(config, text),
+        within=within,
         source=_source(model, place, folder),
         sidecar=_extension_in_sidecar(folder),
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
@@ -290,6 +292,21 @@ def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
     for name, part in parts.items():
         require_pairs(name, part, config.kind(name), config.head_dims[name], config.dims(name))
     return config
+
+
+def _written(where: Path | None, within: str, options: LoadOptions) -> Mapping[str, Any]:
+    """The language model's config as it is written; nothing for one in memory and for a GGUF file.
+
+    transformers moves keys, and engines that read the file themselves find them where they stand.
+    """
+    if where is None or where.suffix == GGUF:
+        return {}
+    if holds(where.exists):
+        values = read_record(where if holds(where.is_file) else where / FILE, "what transformers wrote")
+    else:
+        values = fetch_values(str(where), options)
+    inner: Mapping[str, Any] = values.get(within, values)
+    return inner
 
 
 def _head_dim(text: Any, name: str) -> int:

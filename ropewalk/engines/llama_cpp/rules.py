@@ -238,7 +238,8 @@ def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
         return EngineReading(lowered=False, unrun=unrun)
     if stated.text.model_type in READS_DIVISORS and not stated.kinds:
         lower(stated)
-        return EngineReading(True, fold(stated), divisors=True, rope_type=ROPE_FREQS)
+        announced = {"rope_type": ROPE_FREQS, "rope_theta": stated.parameters[0]["rope_theta"]}
+        return EngineReading(True, fold(stated), divisors=True, written={"rope_parameters": announced})
     if stated.type == "yarn" and not stated.reaches_all:
         sentence = "llama.cpp gives YaRN's temperature to what rotates, and this one multiplies whole logits"
         return DoesNotFit.because("temperature", sentence, remedy="say over=rotating, or use pi, ntk or abf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
@@ -40,6 +40,7 @@ class RopeConfig:
     released_as: str = ""  # its model type, where transformers has no class of it and another's reads it
     undeclared: frozenset[str] = frozenset()  # keys of the config that transformers' class of it does not have
     of_file: bool = False  # whether a GGUF file says it, which llama.cpp reads without converting anything
+    written: Mapping[str, Any] = field(default_factory=dict)  # the text as its file has it; empty: there is none
 
     @property
     def latent(self) -> bool:

@@ -7,7 +7,7 @@ lowered (stated pair by pair) or not exported; nothing is left to guess.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, NamedTuple
 
@@ -91,7 +91,7 @@ class EngineReading(NamedTuple):
     folded: float = 1.0  # the factor of the queries, in the weights
     divisors: bool = False  # whether divisors are among the weights
     unrun: bool = False  # whether the engine was never run with this kind of model
-    rope_type: str | None = None  # written last, after the folder was compared with the model
+    written: Mapping[str, Any] = {}  # keys of the language model's config that only the engine reads, written last
 
     @property
     def changes_weights(self) -> bool:

@@ -117,6 +117,14 @@ def _gguf_config(model: str | Path, **kwargs: Any) -> Any:
     return config
 
 
+def fetch_values(model: str | Path, options: LoadOptions = UNSTATED) -> dict[str, Any]:
+    """The config as its file has it."""
+    get = PreTrainedConfig.get_config_dict
+    values: dict[str, Any]
+    values, _ = _fetch(get, model, options, {}, "one whose config transformers reads", CORRECT)
+    return values
+
+
 def _require_plausible(values: Any, *, in_rope: bool = False) -> None:
     """Refuse numbers of layers that no model has, before lists of as many are made, and texts in place of numbers."""
     for name, value in values.items():

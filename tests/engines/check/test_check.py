@@ -378,7 +378,7 @@ def test_a_tokenizer_that_states_less(tmp_path):
 
 
 def test_every_engine_has_its_formulas():
-    assert set(ENGINES) == {"vllm", "sglang", "llama.cpp", "transformers"}
+    assert set(ENGINES) == {"vllm", "sglang", "llama.cpp", "mlx", "transformers"}
     for rules in ENGINES.values():
         ends = [end for between in rules.ranges for end in between[:2]]
         assert ends == sorted(ends)

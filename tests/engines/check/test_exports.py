@@ -32,7 +32,7 @@ def written(model, folder, text, target, target_len=128):
 
 
 @pytest.mark.sampled(cases=1)
-@pytest.mark.parametrize("target", ["vllm", "sglang", "llama.cpp", "transformers"])
+@pytest.mark.parametrize("target", ["vllm", "sglang", "llama.cpp", "mlx", "transformers"])
 @pytest.mark.parametrize("name", NAMES)
 def test_an_export_is_the_same_in_its_engine(tmp_path, name, target):
     plain = {"gemma3_text": {"layer_types": ["full_attention"] * 2}, "mistral": {"sliding_window": None}}

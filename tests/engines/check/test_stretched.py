@@ -12,7 +12,7 @@ from ropewalk.cli.main import run
 from ropewalk.models import DEFAULT
 
 TRAINED, LENGTH, LONGER = 512, 4096, 8192
-ENGINES = ("vllm", "sglang", "llama.cpp", "transformers")
+ENGINES = ("vllm", "sglang", "llama.cpp", "mlx", "transformers")
 TRACELESS = ("ntk", "abf", "longrope", "pi", "dynamic_yarn")  # whose rope parameters do not show them, or not as such
 
 

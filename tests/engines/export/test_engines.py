@@ -107,9 +107,14 @@ def test_sglang(text, multiple, own):
 def test_llama_cpp(text, multiple, own):
     wanted, said, reading, config = read(text, "llama.cpp", multiple, own)
     divisors = said.divisors if reading.divisors else None
-    if reading.rope_type:
-        config["rope_parameters"]["rope_type"] = reading.rope_type
-    require_equal(engine_rules.llama_cpp(config, divisors), reading, wanted)
+    require_equal(engine_rules.llama_cpp({**config, **reading.written}, divisors), reading, wanted)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(plain, multiples, came_with)
+def test_mlx(text, multiple, own):
+    wanted, _, reading, config = read(text, "mlx", multiple, own)
+    require_equal(engine_rules.mlx({**config, **reading.written}), reading, wanted)
 
 
 def test_llama_cpp_has_one_yarn():
