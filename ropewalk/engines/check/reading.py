@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
     config: Any = model if where is None else _fetch(where, str(folder if within_closed else model), options)
     text = config.get_text_config()
-    rope = _rope_config(text, folder)
+    rope = replace(_rope_config(text, folder), stated=_stated(place))
     lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
     stated = exported is not None or options.trained_len is not None
     known = None if stated else known_length(text)
@@ -301,6 +301,16 @@ def _head_dim(text: Any, name: str) -> int:
         return valid_size("head_dim", text.head_dim)
     heads = valid_size("num_attention_heads", text.num_attention_heads)
     return valid_size("hidden_size", text.hidden_size) // heads
+
+
+def _stated(place: Path | None) -> Mapping[str, Any] | None:
+    """The language model's config as its file states it; None where there is no file here."""
+    file = place / FILE if place is not None and holds(place.is_dir) else place
+    if file is None or file.suffix != ".json" or not holds(file.is_file):
+        return None
+    values = read_record(file, "what transformers wrote")
+    text = values.get("text_config")
+    return text if isinstance(text, Mapping) else values
 
 
 def _language_model_key(config: Any, text: Any) -> str:

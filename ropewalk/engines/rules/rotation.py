@@ -38,6 +38,7 @@ class RopeConfig:
     tokenizer_len: int | None = None  # model_max_length of the tokenizer
     divisors: tuple[float, ...] | None = None  # rope.freqs.weight beside the config: llama.cpp's divisors
     released_as: str = ""  # its model type, where transformers has no class of it and another's reads it
+    stated: Mapping[str, Any] | None = None  # all of it as its file states it, before transformers moves keys
     undeclared: frozenset[str] = frozenset()  # keys of the config that transformers' class of it does not have
 
     @property
