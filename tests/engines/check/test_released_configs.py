@@ -143,6 +143,8 @@ def test_a_base_that_sglang_reads_beside_the_rope_parameters(tmp_path):
     checked = rw.check(tmp_path, engine="sglang")
     assert checked.verdict == "differs"
     assert "pair" in checked.findings[0].sentence
+    changes = '{"rope_theta": 10000000, "partial_rotary_factor": 0.25}'
+    assert checked.findings[0].remedy == f"--json-model-override-args '{changes}' --context-length 262144"
     assert rw.check(tmp_path, engine="vllm").verdict == "same"
 
 
