@@ -8,7 +8,8 @@ longrope    its temperature is short_mscale and long_mscale; divisors are chosen
 latent      every schedule is DeepSeek's YaRN, its temperature that of mscale and mscale_all_dim
 elsewhere   Mixtral, Gemma, Gemma 2, StarCoder 2 and StableLM read rope_theta and no schedule
 mrope       yarn with sections is the same yarn, and stops at mscale
-in part     Qwen3-Next and Qwen3.5 read partial_rotary_factor beside the rope parameters (else a quarter of the head)
+in part     Qwen3-Next and Qwen3.5 read partial_rotary_factor beside the rope parameters (else a quarter of the head),
+            Qwen3-Next its base too (else 10,000), where transformers 5 does not write them
 no code     a model that it has no code of is computed by transformers'
 windows     of the models in WINDOWED alone; the others read all keys
 length      max_position_embeddings, times factor where the config does not state the original length
@@ -107,7 +108,10 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """get_rope's choice by the type."""
     kind, part = config.kind(name), config.parts[name]
     if config.model_type in A_QUARTER:
-        part = {**part, "partial_rotary_factor": config.text.get("partial_rotary_factor", 0.25)}
+        beside = config.written or config.text
+        part = {**part, "partial_rotary_factor": beside.get("partial_rotary_factor", 0.25)}
+        if config.model_type == "qwen3_next" and config.written:
+            part["rope_theta"] = beside.get("rope_theta", formulas.USUAL_BASE)
         config = replace(config, parts={**config.parts, name: part})
     if "mrope_section" in part and kind not in ("default", "yarn"):
         return NoAnswer("unknown", f"SGLang's {kind} for positions of several axes was not read")
@@ -236,6 +240,9 @@ def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     reading = read_as_deepseek_and_phi(stated)
     if isinstance(reading, DoesNotFit):
         return reading
+    for part in stated.parameters if kind in A_QUARTER else ():
+        stated.text.rope_theta = part["rope_theta"]
+        stated.text.partial_rotary_factor = part.get("partial_rotary_factor", 1.0)
     for part in stated.parameters:
         if QUERY_SCALE in part:  # beside the rope parameters it looks for the length of this scale
             stated.text.original_max_position_embeddings = part["original_max_position_embeddings"]

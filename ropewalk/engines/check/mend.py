@@ -126,6 +126,7 @@ def _candidates(config: RopeConfig, served: int) -> Iterator[RopeConfig]:
     """From the least change to the largest."""
     longer = replace(config, max_len=max(config.max_len, served))
     yield longer
+    yield _with_keys_beside(longer)
     for base in (config, longer):
         hotter = _with_parts(base, {name: _with_temperature(config, name, served) for name in config.parts})
         yield hotter
@@ -150,6 +151,13 @@ def _with_temperature(config: RopeConfig, name: str, served: int) -> dict[str, A
     elif kind == "longrope":
         part |= {"attention_factor": long, "short_mscale": short, "long_mscale": long}
     return part
+
+
+def _with_keys_beside(config: RopeConfig) -> RopeConfig:
+    """The base and the share of the head beside the rope parameters too, as they stood before transformers 5."""
+    part = next(iter(config.parts.values()))
+    beside = {key: part[key] for key in ("rope_theta", "partial_rotary_factor") if key in part}
+    return replace(config, written={**config.written, **beside})
 
 
 def _with_query_scale(config: RopeConfig) -> RopeConfig:
@@ -185,6 +193,8 @@ def _changes(config: RopeConfig, changed: RopeConfig) -> Changes:
     changes: Changes = {}
     if changed.max_len != config.max_len:
         changes["max_position_embeddings"] = changed.max_len
+    before = config.written
+    changes |= {key: value for key, value in changed.written.items() if before.get(key) != value}
     if QUERY_SCALE in changed.text and QUERY_SCALE not in config.text:
         changes[QUERY_SCALE] = changed.text[QUERY_SCALE]
     if changed.parts != config.parts:

@@ -278,6 +278,7 @@ def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
     values = text.to_dict()
     require_lengths(values)
     parts = {name: valid_part(name, part) for name, part in parts_of(text).items()}
+    is_own = type(text).__module__.startswith("transformers.")  # what a class that came with a model reads is unknown
     config = RopeConfig(
         model_type=ALIKE.get(text.model_type, text.model_type),
         parts=parts,
@@ -287,7 +288,7 @@ def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
         tokenizer_len=_tokenizer_len(folder),
         divisors=_divisors(folder, parts),
         released_as=text.model_type if text.model_type in ALIKE else "",
-        undeclared=frozenset(values) - {field.name for field in fields(text)},
+        undeclared=frozenset(values) - {field.name for field in fields(text)} if is_own else frozenset(),
     )
     for name, part in parts.items():
         require_pairs(name, part, config.kind(name), config.head_dims[name], config.dims(name))

@@ -50,6 +50,16 @@ def test_an_export_is_the_same_in_its_engine(tmp_path, name, target):
     assert ran >= (0 if name in ("phi3", "gemma3_text") and target == "llama.cpp" else 2)
 
 
+@pytest.mark.parametrize("name", ["glm4_moe", "qwen3_next", "qwen3_5_text"])
+def test_heads_that_rotate_in_part(tmp_path, name):
+    """SGLang reads a quarter, and for Qwen3-Next the base, beside the rope parameters, where the export states them."""
+    model = tiny(name, num_hidden_layers=4, rope_theta=500_000.0)
+    for target in ("vllm", "sglang", "llama.cpp", "transformers"):
+        written(model, tmp_path / target, "yarn:factor=4", target)
+        checked = rw.check(tmp_path / target, engine=target, target_len=128)
+        assert checked.verdict == "same", str(checked)
+
+
 @pytest.mark.parametrize("text", EXTENSIONS)
 def test_a_length_beyond_the_factor(tmp_path, text):
     """vLLM's table would end: the export lowers it."""

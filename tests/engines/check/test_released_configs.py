@@ -136,6 +136,18 @@ def test_within_the_first_chunk_nothing_is_missing(tmp_path, engine, within):
     assert checked.ignored == ("dual_chunk_attention_config",)
 
 
+def test_a_base_that_sglang_reads_beside_the_rope_parameters(tmp_path):
+    """sglang/srt/models/qwen3_next.py: config.rope_theta, which transformers 5 moves away when it saves."""
+    assert rw.check(written(tmp_path, "Qwen3-Next-80B-A3B-Instruct"), engine="sglang").verdict == "same"
+    AutoConfig.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    checked = rw.check(tmp_path, engine="sglang")
+    assert checked.verdict == "differs"
+    assert "pair" in checked.findings[0].sentence
+    changes = '{"rope_theta": 10000000, "partial_rotary_factor": 0.25}'
+    assert checked.findings[0].remedy == f"--json-model-override-args '{changes}' --context-length 262144"
+    assert rw.check(tmp_path, engine="vllm").verdict == "same"
+
+
 @pytest.mark.parametrize("name", ["Qwen3-8B", "LFM2-1.2B", "Mistral-7B-v0.1"])
 def test_what_nobody_reads_is_listed(tmp_path, name):
     """A key that says something of positions, whoever made it up."""
