@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from ropewalk.engines.export import EngineConfig, Exported, plan_export
+from ropewalk.engines.export import EngineConfig, Exported, plan_export, settle
 from ropewalk.engines.overrides import (
     STARTS,
     Changes,
@@ -18,7 +18,7 @@ from ropewalk.engines.overrides import (
     why_no_option,
     without_note,
 )
-from ropewalk.engines.rules.statement import drafting_key
+from ropewalk.engines.rules.statement import EngineReading, drafting_key
 from ropewalk.engines.vllm.plans import TEXT_ALONE, Plans, config_with, is_for_text_alone
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
@@ -65,11 +65,13 @@ def export_config(
     if isinstance(plan, DoesNotFit):
         raise plan
     stated, length = _stated(plan, host)
-    changes = changes_between(config, stated)
+    reading = plan.reading if isinstance(plan, EngineConfig) else EngineReading(lowered=False)
+    changes = changes_between(config, stated, reading.written)
     command = _command(model, config, target, plan, changes, length, directory)
     if directory is not None:
         with make_folder(directory, FAILURES) as place:
             stated.save_pretrained(place)
+            settle(reading, place)
     kind = plan.kind if isinstance(plan, EngineConfig) else "plugin"
     return Exported(kind, directory, command, tuple(_notes(plan, config, target, handle.facts.trained_len)))
 

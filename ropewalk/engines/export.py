@@ -196,7 +196,7 @@ def _export_config(
         save_weights(host, place, weights)
         config.config.save_pretrained(place)
         _verify(host, handle, extension, place, config.length)
-        _settle(reading, place)
+        settle(reading, place)
         save_tokenizer(tokenizer, place)
         notes += copy_papers(host, place)
         if target == "llama.cpp":
@@ -336,7 +336,7 @@ def _base_model(host: PreTrainedModel, place: Path) -> PreTrainedModel:
     return base
 
 
-def _settle(reading: EngineReading, place: Path) -> None:
+def settle(reading: EngineReading, place: Path) -> None:
     """Write what only the engine reads, after the comparison."""
     if not reading.written:
         return
@@ -364,7 +364,7 @@ def _notes(plan: EngineConfig, host: PreTrainedModel, target: str) -> list[str]:
         notes.append(
             f"the model's drafter ({key}) is not in the folder: transformers loads none; --config-only keeps it"
         )
-    changes = changes_between(host.config, config.config)
+    changes = changes_between(host.config, config.config, reading.written)
     if target in STARTS and host.name_or_path and not (reading.changes_weights or why_no_option(host.config, changes)):
         command = serving_command(host.name_or_path, target, changes, config.length)
         notes.append(f"the same without a copy of the weights (--config-only): {command}")

@@ -9,6 +9,7 @@ of a language model that is part of a larger one with those that it has.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.engines.targets import ENGINES
@@ -19,12 +20,16 @@ OF_A_FOLDER = ("architectures", "dtype", "transformers_version", "_name_or_path"
 Changes = dict[str, Any]
 
 
-def changes_between(before: Any, after: Any) -> Changes:
-    """The keys that differ, those of the language model under its own key where it is part of a larger one."""
+def changes_between(before: Any, after: Any, written: Mapping[str, Any]) -> Changes:
+    """The keys that differ, those of the language model under its own key where it is part of a larger one.
+
+    `written` are keys of the language model that only the engine reads.
+    """
     key, one, two = _text_key(before), before.to_dict(), after.to_dict()
-    changes = {name: value for name, value in two.items() if name != key and one.get(name) != value}
+    changes: Changes = {name: value for name, value in two.items() if name != key and one.get(name) != value}
     if key:
         changes[key] = {name: value for name, value in two[key].items() if one[key].get(name) != value}
+    (changes[key] if key else changes).update(written)
     parts = (changes, changes.get(key, {}))
     for part in parts:
         for name in OF_A_FOLDER:

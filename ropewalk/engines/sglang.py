@@ -114,7 +114,10 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
             part["rope_theta"] = beside.get("rope_theta", formulas.USUAL_BASE)
         config = replace(config, parts={**config.parts, name: part})
     if "mrope_section" in part and kind not in ("default", "yarn"):
-        return NoAnswer("unknown", f"SGLang's {kind} for positions of several axes was not read")
+        sentence = (
+            f"SGLang's module for {kind} takes one position a token, and this model's have several (mrope_section)"
+        )
+        return NoAnswer("refused", sentence, "use yarn")
     if "mrope_section" in part and kind == "yarn" and any(key in part for key in MSCALES):
         return NoAnswer("refused", "SGLang's yarn for positions of several axes stops at mscale and mscale_all_dim")
     match kind:
@@ -240,7 +243,7 @@ def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
     reading = read_as_deepseek_and_phi(stated)
     if isinstance(reading, DoesNotFit):
         return reading
-    for part in stated.parameters if kind in A_QUARTER else ():
+    for part in stated.parameters if kind in A_QUARTER else ():  # it looks for them beside the others
         stated.text.rope_theta = part["rope_theta"]
         stated.text.partial_rotary_factor = part.get("partial_rotary_factor", 1.0)
     for part in stated.parameters:

@@ -190,3 +190,15 @@ def test_the_remedy_for_llama_cpp_is_one(tmp_path):
     assert after.verdict == "same"
     assert after.target_len == before.target_len
     torch.testing.assert_close(after.layers[0].engine.inv_freq, before.layers[0].meant.inv_freq, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5_text"])
+def test_sglang_finds_the_base_and_the_share_where_it_looks(tmp_path, name):
+    """Beside the rope parameters, from which transformers 5 moved them."""
+    model = tiny(name, num_hidden_layers=4)
+    model.config.rope_parameters["rope_theta"] = 5e5
+    model = type(model)(model.config)
+    rw.extend(model, "yarn:factor=4")
+    rw.export(model, tmp_path / "out", target="sglang")
+    checked = rw.check(tmp_path / "out", engine="sglang")
+    assert checked.verdict == "same", str(checked)

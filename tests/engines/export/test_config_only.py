@@ -40,7 +40,7 @@ def merged(config, changes):
     return config
 
 
-@pytest.mark.parametrize("name", ["llama", "glm4", "qwen3_vl", "phi3"])
+@pytest.mark.parametrize("name", ["llama", "glm4", "qwen3_next", "qwen3_vl", "phi3"])
 @pytest.mark.parametrize("text", ["yarn:factor=4", "abf:new_base=500000"])
 @pytest.mark.parametrize(("target", "option"), [("vllm", "--hf-overrides"), ("sglang", "--json-model-override-args")])
 def test_the_option_is_what_the_export_writes(tmp_path, name, text, target, option):
