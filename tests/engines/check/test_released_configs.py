@@ -4,7 +4,6 @@ What is expected was read in the engines' sources, which the entries name, and i
 """
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +14,8 @@ from ropewalk.engines.check.reading import read_checkpoint
 from ropewalk.engines.rules.standard import standard_rotation
 from ropewalk.hf.probe.facts import parse_for_config
 
-RELEASED = {
-    one["name"]: one["config"]
-    for one in json.loads((Path(__file__).parent / "released_configs.json").read_text(encoding="utf-8"))
-}
+from engines.check.folders import RELEASED
+
 ENGINES = ("vllm@0.32", "sglang@0.5.23", "llama.cpp@b11739", "transformers@5.23")
 SAME = {
     *("Qwen3-8B", "Qwen3-30B-A3B-Instruct-2507", "Qwen3-Next-80B-A3B-Instruct", "Qwen3.5-35B-A3B"),
