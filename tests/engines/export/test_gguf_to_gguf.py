@@ -15,6 +15,7 @@ from ropewalk import DoesNotFit, InvalidValue, models
 from ropewalk.errors import Conflict, RopewalkError, Unreadable
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model
 
+from engines.export.exported import quantised
 from hf.models import tiny
 
 TRAINED, TARGET = 512, 2048
@@ -27,26 +28,7 @@ def written(place, name="llama", **changed):
     model, tokenizer = tiny(name, **changed), AutoTokenizer.from_pretrained(models.DEFAULT)
     with rw.extended(model, "abf:new_base=20000"):
         rw.export(model, place, target="llama.cpp", target_len=TRAINED + 1, tokenizer=tokenizer)
-    return quantised(place / "model.gguf", place / "X.gguf")
-
-
-def quantised(file, out):
-    """A copy with weights of 8 bits, which says of no export."""
-    reader = GGUFReader(file)
-    writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name not in ("general.architecture", "ropewalk.export"):
-            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-            value = TRAINED if field.name.endswith(".context_length") else field.contents()
-            writer.add_key_value(field.name, value, field.types[0], sub_type=inner)
-    for tensor in reader.tensors:
-        kind = gguf.GGMLQuantizationType.Q8_0 if tensor.data.ndim == 2 else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(tensor.name, gguf.quantize(tensor.data, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return out
+    return quantised(place / "model.gguf", place / "X.gguf", TRAINED)
 
 
 @pytest.fixture(scope="module")
