@@ -1,6 +1,7 @@
 """A GGUF file under a schedule: what the new file says, whose bytes its tensors are, and what is refused."""
 
 import errno
+import json
 import struct
 
 import gguf
@@ -12,6 +13,7 @@ from transformers import AutoTokenizer
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, models
+from ropewalk.cli.main import run
 from ropewalk.errors import Conflict, RopewalkError, Unreadable
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model
 
@@ -232,3 +234,19 @@ def test_a_config_needs_no_weights(llama):
     """Nor the words: of the file, only what stands before them is read."""
     config = fetch_config(llama)
     assert (config.vocab_size, config.num_hidden_layers, config.max_position_embeddings) == (WORDS, 2, TRAINED)
+
+
+def test_the_command(llama, tmp_path, capsys, monkeypatch):
+    """A GGUF file goes to llama.cpp unless another engine is named."""
+    monkeypatch.chdir(tmp_path)
+    line = ["export", str(llama), "yarn", "--to", "2k"]
+    assert run(line) == 0
+    assert "llama-server -m X-yarn-2k.gguf -c 2048\n" in capsys.readouterr().out
+    assert run(line) == 2
+    assert "out must be new, got 'X-yarn-2k.gguf'; choose another name; --force" in capsys.readouterr().err
+    assert run([*line, "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["folder"] == "X-yarn-2k.gguf"
+    assert run(["check", "X-yarn-2k.gguf", "--engine", "llama.cpp"]) == 0
+    assert run(["export", str(llama), "yarn", "--to", "2k", "-o", "folder", "--target", "llama.cpp"]) == 2
+    assert "--out must be a file whose name ends with .gguf, got 'folder'" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["X-yarn-2k.gguf"]
