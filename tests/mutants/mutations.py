@@ -432,6 +432,7 @@ MUTATIONS = (
     Mutation("vLLM's dynamic base without its factor", "engines/vllm/rules.py", "factor**2 - factor + 1", "factor**2", "engines/check/test_recorded.py"),
     Mutation("vLLM's table without an end", "engines/vllm/rules.py", "math.ceil(config.original(name) * config.factor(name))", "math.ceil(config.max_len * config.factor(name))", "engines/check/test_recorded.py"),
     Mutation("SGLang's attn_factor forgotten", "engines/sglang.py", 'scaled * float(part.get("attn_factor", 1.0))', "scaled", "engines/check/test_recorded.py"),
+    Mutation("divisors of a GGUF file over one base for another", "hf/checkpoint/gguf_file.py", "times ** (pair / pairs)", "times ** 0", "engines/export/test_gguf_to_gguf.py"),
     Mutation("llama.cpp's betas from the config", "engines/llama_cpp/rules.py", "factor, config.original(name))", "factor, config.original(name), formulas.betas_of(config.parts[name]))", "engines/check/test_check.py::test_betas_that_llama_cpp_ignores"),
     Mutation("a short text never compared", "engines/check/mend.py", "(min(config.original(name), served), served)", "(served, served)", "engines/check/test_check.py::test_released_configs"),
     Mutation("a remedy that is not tried", "engines/check/mend.py", "if is_right(changed, config, rules, version, served):", "if True:", "engines/check/test_check.py::test_flags_mend_what_they_are_printed_for"),

@@ -18,6 +18,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
 from ropewalk.hf.checkpoint.fetch import ALIKE, fetch_config, fetch_values
+from ropewalk.hf.checkpoint.gguf_file import USUAL_BASE, read_head
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import TrainedLengths, known_length, lengths_of, parts_of
 from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
@@ -344,7 +345,9 @@ def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tu
         with safe_open(path, "pt") as weights:
             if TENSOR in weights.keys():  # noqa: SIM118
                 return tuple(weights.get_tensor(TENSOR).double().tolist())
-    return None
+    heads = [read_head(path) for path in sorted(folder.glob(f"*{GGUF}"))]
+    base = float(next(iter(parts.values())).get("rope_theta", USUAL_BASE))
+    return next((head.divisors_over(base) for head in heads if head.divisors), None)
 
 
 def _extension_in_sidecar(folder: Path | None) -> str:

@@ -227,5 +227,13 @@ def write_for_llama_cpp(
 
     plain = {name: value for name, value in weights.items() if PREFIX not in name}
     notes = write_gguf(stated, plain, tokenizer, place / FILE)
+    for pattern in ("*.safetensors", "*.safetensors.index.json"):  # which the folder was compared by, and has again
+        for weights_again in place.glob(pattern):
+            weights_again.unlink()
     write_text(place / MODELFILE, f"FROM ./{FILE}\nPARAMETER num_ctx {stated.length}\n")
-    return [*notes, f"for Ollama, in the folder: ollama create NAME -f {MODELFILE}"]
+    smaller = f"llama-quantize {FILE} model-Q4_K_M.gguf Q4_K_M"
+    return [
+        *notes,
+        f"the weights are in {FILE} alone; a smaller file, in the folder: {smaller}",
+        f"for Ollama, in the folder: ollama create NAME -f {MODELFILE}",
+    ]

@@ -214,16 +214,11 @@ def _notes(
     if not reading.divisors and not head.is_scaled:
         notes.append(f"the same without this file: {_flags(source, head, values)}")
     if all(tensor.kind in UNQUANTISED for tensor in head.tensors):
-        notes.append(quantise_line(out))
+        smaller = shlex.quote(str(out.with_name(f"{out.stem}-Q4_K_M{GGUF}")))
+        notes.append(f"a smaller file: llama-quantize {shlex.quote(str(out))} {smaller} Q4_K_M")
     modelfile = f"FROM ./{out.name}\\nPARAMETER num_ctx {stated.length}\\n"
     notes.append(f"for Ollama, beside the file: printf '{modelfile}' > Modelfile && ollama create NAME -f Modelfile")
     return notes
-
-
-def quantise_line(file: Path) -> str:
-    """How a file is made smaller, by llama.cpp's own program."""
-    smaller = file.with_name(f"{file.stem}-Q4_K_M{GGUF}")
-    return f"a quarter of the size: llama-quantize {shlex.quote(str(file))} {shlex.quote(str(smaller))} Q4_K_M"
 
 
 def _flags(source: Path, head: GgufHead, values: Mapping[str, int | float | str]) -> str:

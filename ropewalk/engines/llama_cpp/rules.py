@@ -23,8 +23,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 from ropewalk.engines.rules import formulas
 from ropewalk.engines.rules.rotation import (
@@ -221,7 +219,6 @@ def flags(changes: Mapping[str, Any], served: int) -> str:
 
 
 FILE = "model.gguf"
-EXACT = " -fa off -ctk f32 -ctv f32"  # for a float32 model: the float16 cache is off by 2e-2 to 6e-2
 
 
 def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
@@ -251,7 +248,7 @@ def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
 
 def command(place: str, stated: StatedModel) -> str:
     """Serves it, converted first where we write no GGUF. The file holds the schedule; no flag is to contradict it."""
-    served = f"-c {stated.length}{EXACT if stated.config.dtype == torch.float32 else ''}"
+    served = f"-c {stated.length}"
     if stated.text.model_type in ARCHITECTURES:
         return f"llama-server -m {place}/{FILE} {served}"
     return f"python convert_hf_to_gguf.py {place} --outfile {place}.gguf && llama-server -m {place}.gguf {served}"

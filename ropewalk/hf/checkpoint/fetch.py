@@ -41,7 +41,7 @@ from ropewalk.hf.checkpoint.gguf_file import (
 )
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import EXPORTED, correct
-from ropewalk.models import parts_of
+from ropewalk.models import GGUF, parts_of
 
 TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
 NOTED = ("trained_len", "target_len", "methods")  # of what an export stretched
@@ -166,6 +166,7 @@ def fetch_model(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: An
     A stated trained length is stored on the model.
     """
     rule, remedy = "a causal model that transformers loads", "fetch again what is missing or incomplete"
+    _require_weights(Path(model))
     if (is_closed(model) or parts_of(str(model))[1]) and kwargs.get("config") is None:
         config = fetch_config(model, options, **{TRUST: kwargs.get(TRUST)})
         stated = [name for name in kwargs if hasattr(config, name) and name not in OF_LOADING]
@@ -179,6 +180,15 @@ def fetch_model(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: An
     if options.trained_len is not None:
         correct(fetched[0] if isinstance(fetched, tuple) else fetched, options.trained_len)
     return fetched
+
+
+def _require_weights(place: Path) -> None:
+    """Refuse a folder whose weights are in a GGUF file alone: which one of several is not to be guessed."""
+    files = [*place.iterdir()] if holds(place.is_dir) else []
+    whole = [file for file in files if file.suffix == GGUF]
+    if whole and not any(file.suffix in (".safetensors", ".bin") for file in files):
+        sentence = f"{place} holds its weights in a GGUF file"
+        raise Unreadable.because("model", sentence, remedy=f"pass {whole[0]}")
 
 
 def _loader(model: str | Path, options: LoadOptions, kwargs: dict[str, Any]) -> Any:

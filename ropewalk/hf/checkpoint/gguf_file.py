@@ -89,6 +89,11 @@ class GgufHead(NamedTuple):
         """Whether the file has a schedule."""
         return bool(self.divisors) or self.rope("scaling.type", "none") != "none"
 
+    def divisors_over(self, base: float) -> tuple[float, ...]:
+        """The divisors of the pairs over another base than the file's."""
+        times, pairs = float(self.rope("freq_base", USUAL_BASE)) / base, len(self.divisors)
+        return tuple(value * times ** (pair / pairs) for pair, value in enumerate(self.divisors))
+
     @property
     def note(self) -> dict[str, Any]:
         """What an export of ours noted; empty where the file is none."""
@@ -194,8 +199,8 @@ def schedule_in(file: Path) -> dict[str, Any]:
 def _of_divisors(head: GgufHead, attn_factor: float) -> dict[str, Any]:
     """Llama 3.1's parameters where the divisors are its; else longrope's. Over the base 1 they are whole periods."""
     stated = float(head.rope("freq_base", USUAL_BASE))
-    base, pairs = stated if stated != 1 else float(head.note.get("rope_theta", USUAL_BASE)), len(head.divisors)
-    divisors = [value * (stated / base) ** (pair / pairs) for pair, value in enumerate(head.divisors)]
+    base = stated if stated != 1 else float(head.note.get("rope_theta", USUAL_BASE))
+    divisors = list(head.divisors_over(base))
     if attn_factor == 1 and (fitting := _llama3(divisors, base)):
         return {"rope_theta": base, **fitting}
     return {

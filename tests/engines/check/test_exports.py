@@ -88,7 +88,7 @@ def test_an_export_for_another_engine(tmp_path, text, written_for, engine, verdi
 
 def test_divisors_that_are_announced_and_are_not_there(tmp_path):
     written(tiny("llama", num_hidden_layers=1), tmp_path / "out", EXTENSIONS[-1], "llama.cpp")
-    (tmp_path / "out" / "model.safetensors").unlink()
+    (tmp_path / "out" / "model.gguf").unlink()
     assert rw.check(tmp_path / "out", engine="llama.cpp", target_len=128).verdict in ("refused", "unknown")
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from gguf import GGUFReader
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName
@@ -42,12 +43,12 @@ def test_yarn_is_native_everywhere(tmp_path, target):
     assert (said["rope_type"], said["factor"], said["original_max_position_embeddings"]) == ("yarn", 4.0, 32)
     assert said["attn_factor"] == pytest.approx(1.0)  # over 0.1 ln 4 + 1, which engines multiply by themselves
     assert config["max_position_embeddings"] == 128
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
+    require_reloaded(tmp_path / "out", expected)
 
 
 def require_reloaded(directory, expected):
-    again = AutoModelForCausalLM.from_pretrained(directory)
+    files = {"gguf_file": "model.gguf"} if (directory / "model.gguf").exists() else {}
+    again = AutoModelForCausalLM.from_pretrained(directory, config=AutoConfig.from_pretrained(directory), **files)
     torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
 
 
@@ -88,17 +89,30 @@ def test_llama_cpp_finds_divisors_among_the_weights(tmp_path, name):
     result, _, config = exported(model, tmp_path / "out", LOWERED, target="llama.cpp", target_len=128)
     assert result.kind == "lowered"
     assert "a temperature of 1.3000 is folded" in str(result)
-    written = load_file(tmp_path / "out" / "model.safetensors")
     wanted = 10_000 ** (-torch.arange(8) / 8) / rw.parse(LOWERED).frequencies_or_rope.table(FACTS, 1).inv_freq
-    divisors = written.pop("rope.freqs.weight")
-    assert divisors.dtype == torch.float32
+    divisors = divisors_in(tmp_path / "out")
     torch.testing.assert_close(divisors, wanted.float(), rtol=1e-6, atol=0)
-    changed = {key for key, value in written.items() if not torch.equal(value, before[key])}
-    assert len(changed) == 1
-    assert changed <= {"model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.q_norm.weight"}
+    if name == "apertus":  # the others' weights are in the GGUF file
+        written = load_file(tmp_path / "out" / "model.safetensors")
+        assert written.pop("rope.freqs.weight").dtype == torch.float32
+        changed = [key for key, value in written.items() if not torch.equal(value, before[key])]
+        assert changed == ["model.layers.0.self_attn.q_norm.weight"]
     assert config["rope_parameters"]["rope_type"] == "rope_freqs"
-    with pytest.raises(KeyError, match="rope_freqs"):
+    with pytest.raises((KeyError, OSError), match=r"rope_freqs|no file named model\.safetensors"):
         AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    checked = rw.check(tmp_path / "out", engine="llama.cpp")
+    (layer,) = checked.layers
+    torch.testing.assert_close(
+        layer.engine.inv_freq.float(), rw.parse(LOWERED).frequencies_or_rope.table(FACTS, 1).inv_freq.float()
+    )
+
+
+def divisors_in(folder):
+    """Over the base of the config; in a GGUF file they are over the base 1."""
+    if (folder / "model.gguf").exists():
+        tensors = {tensor.name: tensor.data for tensor in GGUFReader(folder / "model.gguf").tensors}
+        return torch.from_numpy(tensors["rope_freqs.weight"].copy()) * 10_000 ** (-torch.arange(8) / 8)
+    return load_file(folder / "model.safetensors")["rope.freqs.weight"]
 
 
 def test_queries_that_nothing_known_makes_bear_no_temperature():
@@ -133,8 +147,7 @@ def test_folding_in_half_precision_is_said_to_round(tmp_path):
     model = tiny("llama", num_hidden_layers=1).bfloat16()
     result, *_ = exported(model, tmp_path / "out", LOWERED, target="llama.cpp", target_len=128)
     assert "rounded to bfloat16" in str(result)
-    written = load_file(tmp_path / "out" / "model.safetensors")
-    assert written["rope.freqs.weight"].dtype == torch.float32
+    assert divisors_in(tmp_path / "out").dtype == torch.float32
 
 
 @pytest.mark.sampled(cases=3)
@@ -237,7 +250,7 @@ def test_a_wrapped_schedule_is_a_table(tmp_path, text, target):
     assert result.kind == "lowered"
     wanted = rw.parse(text).frequencies_or_rope.table(FACTS, 1).inv_freq
     if target == "llama.cpp":
-        divisors = load_file(tmp_path / "out" / "model.safetensors")["rope.freqs.weight"].double()
+        divisors = divisors_in(tmp_path / "out").double()
     else:
         divisors = torch.tensor(config["rope_parameters"]["long_factor"], dtype=torch.float64)
         require_reloaded(tmp_path / "out", expected)
@@ -286,12 +299,11 @@ def test_vllm_has_no_table_beyond_the_factor(tmp_path):
 
 
 def test_llama_cpp_needs_no_flags_for_the_schedule(tmp_path):
-    """The file holds the schedule; float32 has to be asked for."""
-    result, *_ = exported(tiny("llama"), tmp_path / "out", "yarn:factor=4", target="llama.cpp")
-    assert result.kind == "native"
-    assert result.command.endswith("model.gguf -c 128 -fa off -ctk f32 -ctv f32")
-    result, *_ = exported(tiny("llama").bfloat16(), tmp_path / "half", "yarn:factor=4", target="llama.cpp")
-    assert result.command.endswith("model.gguf -c 128")
+    """The file holds the schedule; the command is a user's, in every precision."""
+    for name, model in (("out", tiny("llama")), ("half", tiny("llama").bfloat16())):
+        result, *_ = exported(model, tmp_path / name, "yarn:factor=4", target="llama.cpp")
+        assert result.kind == "native" or name == "half"
+        assert result.command == f"llama-server -m {tmp_path / name}/model.gguf -c 128"
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ def test_a_llama(tmp_path):
     assert len(tensors) == len(model.state_dict())
     assert (tmp_path / "out" / "Modelfile").read_text() == "FROM ./model.gguf\nPARAMETER num_ctx 128\n"
     assert "ollama create NAME -f Modelfile" in str(said)
+    assert "llama-quantize model.gguf model-Q4_K_M.gguf Q4_K_M" in str(said)
+    assert not list((tmp_path / "out").glob("*.safetensors*"))  # the weights are there once
 
 
 REORDERED = {"llama": True, "granite": True, "qwen3": False, "olmo2": False}

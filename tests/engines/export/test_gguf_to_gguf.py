@@ -1,6 +1,7 @@
 """A GGUF file under a schedule: what the new file says, whose bytes its tensors are, and what is refused."""
 
 import errno
+import json
 import struct
 
 import gguf
@@ -12,9 +13,11 @@ from transformers import AutoTokenizer
 
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, models
+from ropewalk.cli.main import run
 from ropewalk.errors import Conflict, RopewalkError, Unreadable
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_model
 
+from engines.export.exported import quantised
 from hf.models import tiny
 
 TRAINED, TARGET = 512, 2048
@@ -27,26 +30,7 @@ def written(place, name="llama", **changed):
     model, tokenizer = tiny(name, **changed), AutoTokenizer.from_pretrained(models.DEFAULT)
     with rw.extended(model, "abf:new_base=20000"):
         rw.export(model, place, target="llama.cpp", target_len=TRAINED + 1, tokenizer=tokenizer)
-    return quantised(place / "model.gguf", place / "X.gguf")
-
-
-def quantised(file, out):
-    """A copy with weights of 8 bits, which says of no export."""
-    reader = GGUFReader(file)
-    writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name not in ("general.architecture", "ropewalk.export"):
-            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-            value = TRAINED if field.name.endswith(".context_length") else field.contents()
-            writer.add_key_value(field.name, value, field.types[0], sub_type=inner)
-    for tensor in reader.tensors:
-        kind = gguf.GGMLQuantizationType.Q8_0 if tensor.data.ndim == 2 else gguf.GGMLQuantizationType.F32
-        writer.add_tensor(tensor.name, gguf.quantize(tensor.data, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return out
+    return quantised(place / "model.gguf", place / "X.gguf", TRAINED)
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +234,19 @@ def test_a_config_needs_no_weights(llama):
     """Nor the words: of the file, only what stands before them is read."""
     config = fetch_config(llama)
     assert (config.vocab_size, config.num_hidden_layers, config.max_position_embeddings) == (WORDS, 2, TRAINED)
+
+
+def test_the_command(llama, tmp_path, capsys, monkeypatch):
+    """A GGUF file goes to llama.cpp unless another engine is named."""
+    monkeypatch.chdir(tmp_path)
+    line = ["export", str(llama), "yarn", "--to", "2k"]
+    assert run(line) == 0
+    assert "llama-server -m X-yarn-2k.gguf -c 2048\n" in capsys.readouterr().out
+    assert run(line) == 2
+    assert "out must be new, got 'X-yarn-2k.gguf'; choose another name; --force" in capsys.readouterr().err
+    assert run([*line, "--force", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["folder"] == "X-yarn-2k.gguf"
+    assert run(["check", "X-yarn-2k.gguf", "--engine", "llama.cpp"]) == 0
+    assert run(["export", str(llama), "yarn", "--to", "2k", "-o", "folder", "--target", "llama.cpp"]) == 2
+    assert "--out must be a file whose name ends with .gguf, got 'folder'" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["X-yarn-2k.gguf"]

@@ -22,14 +22,18 @@ TEXT = "def f(x):\n    return x**2  # é 中文\n"
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """The carried model as llama.cpp has it: under a larger base, which is a number of the file, and under YaRN."""
+    """The carried model as llama.cpp has it: under a larger base, which is a number of the file, and under YaRN.
+
+    In a folder with the same as transformers has it.
+    """
     places = {}
     for line in ("abf:new_base=40000", "yarn:factor=2"):
         model = fetch_model(models.DEFAULT, dtype=torch.float32)
         rw.extend(model, line, target_len=1024)
-        place = tmp_path_factory.mktemp("gguf") / "out"
-        rw.export(model, place, target="llama.cpp", target_len=1024, tokenizer=fetch_tokenizer(models.DEFAULT))
-        places[line] = place / "model.gguf"
+        tokenizer, place = fetch_tokenizer(models.DEFAULT), tmp_path_factory.mktemp("gguf")
+        for target in ("llama.cpp", "transformers"):
+            rw.export(model, place / target, target=target, target_len=1024, tokenizer=tokenizer)
+        places[line] = (place / "llama.cpp" / "model.gguf").rename(place / "transformers" / "model.gguf")
     return places
 
 
@@ -248,6 +252,15 @@ def test_a_file_without_words_is_refused(tmp_path, read, words):
     file = written(tmp_path / "x.gguf", "llama", words)
     with pytest.raises(Unreadable, match=r"with words \(tokenizer.ggml.tokens\), got 'x.gguf, which has none'"):
         read(file)
+
+
+def test_a_folder_that_has_only_a_file_names_it(tmp_path, exported):
+    whole = tmp_path / "out"
+    whole.mkdir()
+    (whole / "config.json").write_text("{}")
+    (whole / "model.gguf").write_bytes(exported["yarn:factor=2"].read_bytes())
+    with pytest.raises(Unreadable, match=rf"{whole} holds its weights in a GGUF file; pass {whole}/model.gguf"):
+        rw.load(whole)
 
 
 def test_names(tmp_path):

@@ -1,6 +1,11 @@
-"""A model exported by `rw.export` and read by llama.cpp, with exactly the printed command, beside our own numbers."""
+"""A model exported by `rw.export` and read by llama.cpp, beside our own numbers.
+
+By the printed command, with a cache in float32 where the model is: by default it is in float16, under flash attention.
+"""
 
 from pathlib import Path
+
+import torch
 
 import ropewalk as rw
 from ropewalk.engines.export import freeze
@@ -10,6 +15,7 @@ from real_engines.process import ask
 from real_engines.record import difference
 
 READ = Path(__file__).parent / "read.py"
+EXACT = " -fa off -ctk f32 -ctv f32"
 
 
 def served(model, text, ids, folder, to=None, tokenizer=None):
@@ -20,5 +26,6 @@ def served(model, text, ids, folder, to=None, tokenizer=None):
         static = freeze(handle.extension, handle.facts, to)
     with rw.extended(model, static):
         ours = models.log_probabilities(model, ids)
-    (theirs,) = ask("llama.cpp", READ, {"prompt": {"command": said.command, "ids": ids}}, folder).values()
+    command = said.command + (EXACT if model.dtype == torch.float32 else "")
+    (theirs,) = ask("llama.cpp", READ, {"prompt": {"command": command, "ids": ids}}, folder).values()
     return difference(ours, theirs, models.TRAINED), said
