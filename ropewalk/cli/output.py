@@ -182,6 +182,17 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "findings": "with their kinds",
         "flags": "flags that make the engine serve this length",
     },
+    "check --running": {
+        "url": "where the engine runs",
+        "served": "what it calls the model",
+        "model": "as it was named",
+        "verdict": "`in force`, `not applied` or `cannot tell`",
+        "target_len": "tokens of the text",
+        "trained_len": "in tokens",
+        "parts": "`within` the trained length and `beyond` it: mean differences of log-probabilities `to_schedule`,"
+        " `to_plain` and between these (`apart`), the `places` compared, a `verdict`",
+        "reason": "why there are no parts; empty where there are",
+    },
     "generate": {
         "text": "the generated text",
         "tokens": "its ids",

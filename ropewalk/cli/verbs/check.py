@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,9 +10,14 @@ from ropewalk.cli import completion
 from ropewalk.cli.exit_status import NOT_THE_SAME
 from ropewalk.cli.models import To, target
 from ropewalk.cli.output import AsJson, print_json
+from ropewalk.errors import InvalidValue
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import silence_transformers
 from ropewalk.models import path_of
+
+if TYPE_CHECKING:
+    from ropewalk.engines.check.report import EngineCheck
+    from ropewalk.engines.check.running import RunningCheck
 
 Checkpoint = Annotated[
     str,
@@ -31,21 +36,46 @@ Engine = Annotated[
 ]
 
 
+Running = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="ask the engine that runs there whether it computes the schedule; this loads the weights"
+    ),
+]
+Served = Annotated[str, typer.Option("--model", metavar="NAME", help="what the running engine calls the model")]
+
+
 def check(
-    model: Checkpoint, engine: Engine = "vllm", to: To = "", as_json: AsJson = False, *, options: LoadOptions
+    model: Checkpoint,
+    engine: Engine = "vllm",
+    to: To = "",
+    running: Running = "",
+    served: Served = "",
+    as_json: AsJson = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Print what an engine will compute from a checkpoint, and how that differs from what its authors meant.
 
-    Without --to the length is that of the config. No weights are loaded. The exit status is 0 where it is the same, 1
-    where it differs, is refused or is not known, and 2 for wrong use.
+    Without --to the length is that of the config. Weights are loaded by --running alone. The exit status is 0 where it
+    is the same, 1 where it differs, is refused or is not known, and 2 for wrong use.
     """
     target_len = target(to)
-    from ropewalk.engines.check.check import check as look
-    from ropewalk.engines.check.versions import choose_engine
+    if served and not running:
+        raise InvalidValue.because("--model", "--model is a name in a running engine", remedy="add --running URL")
+    checked: EngineCheck | RunningCheck
+    if running:
+        from ropewalk.engines.check.running import check_running
 
-    choose_engine(engine)
-    silence_transformers()
-    checked = look(model, engine=engine, target_len=target_len, options=options)
+        silence_transformers()
+        checked = check_running(running, model, served=served, target_len=target_len, options=options)
+    else:
+        from ropewalk.engines.check.check import check as look
+        from ropewalk.engines.check.versions import choose_engine
+
+        choose_engine(engine)
+        silence_transformers()
+        checked = look(model, engine=engine, target_len=target_len, options=options)
     print_json(checked.to_json()) if as_json else typer.echo(str(checked))
     if not checked.is_same:
         raise typer.Exit(NOT_THE_SAME)
