@@ -32,7 +32,7 @@ from ropewalk.attention.paged.kernel_layer import ROWS, KernelLayer, SpanCall, w
 from ropewalk.methods.facts import Facts
 
 LEVEL = 40.0  # the logit of a sink: far above most sums, so that r is small, and its quotient exact
-SMALLEST, LARGEST = 1e-26, 0.5  # of r: beyond them it is rounded too much, and another level is tried
+QUOTIENT_FLOOR, QUOTIENT_CEILING = 1e-26, 0.5  # of r: beyond them it is rounded too much, and another level is tried
 LEVELS = 4  # levels that are tried
 PADDING = 16  # sinks that the kernel may read beyond the last one
 TOGETHER = 16  # heads that it computes at once: a number that divides it is no slower
@@ -139,11 +139,11 @@ class CpuKernel:
             parts = [self._quotients(part) for part in torch.split(out_mthd, ROWS, 1)]
             alone, quotient = parts[0] if len(parts) == 1 else (torch.cat(x, 1) for x in zip(*parts, strict=True))
             least, most = (float(x) for x in quotient.aminmax())
-            if least > SMALLEST and most < LARGEST:
+            if least > QUOTIENT_FLOOR and most < QUOTIENT_CEILING:
                 return alone, level + torch.logit(quotient)
-            if (least <= SMALLEST) == (most >= LARGEST):  # both, or not a number
+            if (least <= QUOTIENT_FLOOR) == (most >= QUOTIENT_CEILING):  # both, or not a number
                 return None
-            level += LEVEL if most >= LARGEST else -LEVEL
+            level += LEVEL if most >= QUOTIENT_CEILING else -LEVEL
             self._levels[pages.data_ptr()] = level
         return None
 
