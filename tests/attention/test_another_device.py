@@ -18,7 +18,7 @@ from ropewalk.extension.inputs import PAD
 from ropewalk.methods.positions import Sequential
 
 from another_device import THERE, another_device, here, there
-from attention.paged import test_paged_layer as paged
+from attention.paged import server as paged
 from attention.problems import every, learned, tensors
 from examples import FACTS
 

@@ -211,7 +211,7 @@ class PagedLayer(StoredKeys):
 
     def _read_chunk(self, pages: Tensor, q_thd: Tensor, batch: PagedBatch, request: PagedRequest) -> Tensor:
         keys = [self._span_keys(pages, batch, request, n) for n in range(len(self.spans))]
-        shared = batch.once((id(self), "chunk", request.place), SharedLayout)
+        shared = batch.once((id(self), "chunk", request.place, request.length), SharedLayout)
         with torch.autocast(q_thd.device.type, enabled=False), share_results(shared):
             out_bhid = attend_sequences(q_thd.transpose(0, 1)[None], request.numbers, keys, self.terms)
         return out_bhid[0].transpose(0, 1)
@@ -222,8 +222,13 @@ class PagedLayer(StoredKeys):
         first, end = int(start[0]), max(int(start[0]), int(stop[-1]))
         lane = self.unrotated if self.has_stages else self.lane_of[index]
         page_n, offset = batch.pages(request, first, end), first % batch.size
-        k, v = (_tokens(pages, page_n, n)[:, :, offset : offset + end - first] for n in (lane, self.values))
+        lanes = (self._tokens(pages, page_n, n) for n in (lane, self.values))
+        k, v = (lane_bgjd[:, :, offset : offset + end - first] for lane_bgjd in lanes)
         return SpanKeys(k, v, torch.arange(first, end), rotated=not self.has_stages)
+
+    def _tokens(self, pages: Tensor, page_n: Tensor, lane: int) -> Tensor:
+        """One lane of some pages as a sequence, [1, g, tokens, d]."""
+        return _tokens(pages, page_n, lane)
 
 
 def _present(stages: PageStages | None) -> PageStages:

@@ -31,13 +31,22 @@ class PageStages:
     def __init__(self, pages: int) -> None:
         self._start_n = torch.full((pages,), NO_TABLE)
 
+    def count(self, pages: int) -> None:
+        """There are so many pages."""
+        if len(self._start_n) != pages:
+            self._start_n = torch.full((pages,), NO_TABLE)
+
     def forget(self, page_n: Tensor) -> None:
         """Tokens were stored in these pages: their copy is no longer whole."""
         self._start_n[page_n.cpu()] = NO_TABLE
 
+    def start_of(self, page_n: Tensor) -> Tensor:
+        """Where the tables of these pages begin."""
+        return self._start_n[page_n.cpu()]
+
     def stale(self, page_n: Tensor, start: int) -> Tensor:
         """Which of these pages are not rotated by this table."""
-        return self._start_n[page_n.cpu()] != start
+        return self.start_of(page_n) != start
 
     def set(self, page_n: Tensor, start: int) -> None:
         """These pages are rotated by this table now."""

@@ -37,6 +37,7 @@ from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
 from ropewalk.engines.layer_plan import LayerPlan, plan_of_layer, plans_of
+from ropewalk.engines.vllm.plugin.cpu_kernel import by_kernel
 from ropewalk.engines.vllm.plugin.pages import page_spec
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import MODEL, SINKS
@@ -197,6 +198,7 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
         count = attn_metadata.num_actual_tokens
         blocks, groups = kv_cache.shape[:2]
         pages = kv_cache.view(blocks, groups, self.paged.lanes, -1, self.head_size)
+        self.paged = by_kernel(self.paged, pages.shape[3], pages.dtype)
         q_thd = self._scaled(query[:count])
         out_thd = self.paged.read(pages, q_thd, key[:count], value[:count], attn_metadata.batch, self._stages_of(pages))
         output[:count] = out_thd.view_as(output[:count])
