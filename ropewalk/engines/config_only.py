@@ -90,8 +90,8 @@ def _command(
     model: str, config: Any, target: str, plan: EngineConfig | Plans, changes: Changes, length: int, place: Path | None
 ) -> str:
     if target == "transformers":
-        given = {"config": str(place)} if place else without_note(changes)
-        said = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        arguments = {"config": str(place)} if place else without_note(changes)
+        said = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         code = f"from transformers import AutoModelForCausalLM as A; A.from_pretrained({model!r}, {said})"
         return f"python -c {shlex.quote(code)}"
     if target == "vllm" and place is not None:

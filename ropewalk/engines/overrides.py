@@ -42,8 +42,8 @@ def why_no_option(before: Any, changes: Changes) -> str:
     if "model_type" in changes:
         return "this export writes a config of another type of model"
     after = changes.get(_text_key(before), changes).get("rope_parameters")
-    own = before.get_text_config().rope_parameters or {}
-    stays = sorted(own.keys() - after.keys()) if after else []
+    now = before.get_text_config().rope_parameters or {}
+    stays = sorted(now.keys() - after.keys()) if after else []
     return f"the engine would keep {stays[0]} of the model's own schedule" if stays else ""
 
 

@@ -35,7 +35,7 @@ from ropewalk.hf.probe.facts import SCHEDULE, parts_of
 from ropewalk.methods.spec import Json
 
 Verdict = Literal["in force", "not applied", "cannot tell"]
-MOST_READ = 4096  # tokens that are read where no length is asked for
+MOST_ASKED = 4096  # tokens that are read where no length is asked for
 FEWEST_READ = 32  # tokens with positions to tell anything by
 PLACES = 64  # where the engine is compared, within the trained length and beyond it
 APART = 0.02  # nats: a model with its schedule and without it that are nearer than this cannot be told apart
@@ -130,7 +130,7 @@ def check_running(
     engine = RunningEngine.at(url)
     name = engine.name_of(served)
     made_for, trained = checkpoint.lengths.trained, checkpoint.trained_len
-    length = target_len or min(made_for, 2 * trained, MOST_READ)
+    length = target_len or min(made_for, 2 * trained, MOST_ASKED)
     if length < FEWEST_READ:
         raise InvalidValue("--to", f"at least {FEWEST_READ} tokens", length)
     parts: tuple[TextPart, ...] = ()
