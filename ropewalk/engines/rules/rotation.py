@@ -142,4 +142,4 @@ class EngineRules:
     reads: Callable[[RopeConfig, str, Version], frozenset[str]]  # keys of a part, besides the layout's
     flags: Callable[[Mapping[str, Any], int], str]  # change keys of the config, and serve a length
     cautions: Callable[[RopeConfig, str, Asked], tuple[Caution, ...]]
-    export: ExportRules
+    export: ExportRules | None = None  # None: nothing is exported to it
