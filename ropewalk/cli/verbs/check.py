@@ -29,7 +29,7 @@ Checkpoint = Annotated[
         show_default=False,
     ),
 ]
-ENGINES = "vllm, sglang, llama.cpp, mlx or transformers"
+ENGINES = "vllm, sglang, llama.cpp, mlx, ollama, ollama-mlx, lmdeploy, exllamav3 or transformers"
 Engine = Annotated[
     str,
     typer.Option(metavar="ENGINE", help=f"{ENGINES}, with a version such as vllm@0.32"),

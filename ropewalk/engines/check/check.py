@@ -51,6 +51,8 @@ from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
 
 TRANSFORMERS = "transformers"
+EXPORTED_AS = {"ollama": "llama.cpp", "ollama-mlx": "mlx"}
+ONE_TABLE = ("mlx", "ollama-mlx", "exllamav3")  # they have one for texts of every length
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ def check(
 
     Args:
         model: a config.json, a folder with one, a GGUF file, or a name on the hub.
-        engine: vllm, sglang, llama.cpp, mlx or transformers, with a version after @ (vllm@0.32); by default the newest
-            that was read.
+        engine: vllm, sglang, llama.cpp, mlx, ollama, ollama-mlx, lmdeploy, exllamav3 or transformers, with a version
+            after @ (vllm@0.32); by default the newest that was read.
         target_len: the length to serve, in tokens; by default the length that the checkpoint is made for, with its own
             schedule.
         options: a `LoadOptions`, of which only `revision`, `trust_remote_code` and `trained_len` are used.
@@ -330,19 +332,25 @@ def _other_way(question: CheckRequest) -> str:
         return f"{ANEW}, with --to {question.served}"
     if question.served > checkpoint.lengths.trained:
         return _export_command(question)
-    write = f"ropewalk export {_source(question)} {{}} --target {rules.name} -o {_out(question)}"
+    write = f"ropewalk export {_source(question)} {{}} --target {_target(rules)} -o {_out(question)}"
     if any(config.kind(name) == "dynamic" for name in config.parts):
         return write.format(f"ntk --to {question.served}")
     two = any(has_two_tables(config, name) for name in config.parts)
-    if two and rules.name != "mlx":  # which has those for long texts alone
+    if two and rules.name not in ONE_TABLE:
         original = min(config.original(name) for name in config.parts)
         return f"serve short texts by a second server: {rules.flags({}, original)}"
     divided = rules.name == "llama.cpp" and config.model_type in READS_DIVISORS and "" in config.parts
     scheduled = any(config.kind(name) != "default" for name in config.parts)
-    elsewhere = rules.name == "mlx" and not two and not (scheduled and config.model_type in BASE_ALONE)
-    if divided or elsewhere:
+    base_alone = rules.name == "ollama-mlx" or config.model_type in BASE_ALONE
+    elsewhere = rules.name in ("mlx", "ollama-mlx") and not two and not (scheduled and base_alone)
+    if divided or elsewhere or (rules.name == "ollama" and config.written):
         return write.format("rope")
     return "no key of the config mends it; rw.load computes what was meant"
+
+
+def _target(rules: EngineRules) -> str:
+    """For which engine to export what this one reads."""
+    return rules.name if rules.export else EXPORTED_AS.get(rules.name, TRANSFORMERS)
 
 
 def _source(question: CheckRequest) -> str:
@@ -361,7 +369,7 @@ def _export_command(question: CheckRequest) -> str:
     if not is_right(yarn, yarn, rules, question.engine.version, question.served):
         return "no export for this engine; rw.load runs it"
     length = "" if checkpoint.corrected is None else f" --trained-len {checkpoint.corrected}"
-    write = f"ropewalk export {{}} {{}} --to {question.served}{length} --target {rules.name} -o {_out(question)}"
+    write = f"ropewalk export {{}} {{}} --to {question.served}{length} --target {_target(rules)} -o {_out(question)}"
     if checkpoint.is_exported:
         return f"export the original model anew: {write.format('ORIGINAL', 'yarn')}"
     replaced = checkpoint.stretch and checkpoint.stretch.methods != DUAL_CHUNK

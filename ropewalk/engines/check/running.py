@@ -35,8 +35,8 @@ from ropewalk.hf.probe.facts import SCHEDULE, parts_of
 from ropewalk.methods.spec import Json
 
 Verdict = Literal["in force", "not applied", "cannot tell"]
-MOST_ASKED = 4096  # tokens that are read where no length is asked for
-FEWEST_READ = 32  # tokens with positions to tell anything by
+MOST_TOKENS_READ = 4096  # tokens that are read where no length is asked for
+FEWEST_TOKENS_READ = 32  # tokens with positions to tell anything by
 PLACES = 64  # where the engine is compared, within the trained length and beyond it
 APART = 0.02  # nats: a model with its schedule and without it that are nearer than this cannot be told apart
 SOURCES = (argparse, inspect, subprocess, tarfile, typing, unittest.mock)  # long texts that every machine has
@@ -130,9 +130,9 @@ def check_running(
     engine = RunningEngine.at(url)
     name = engine.name_of(served)
     made_for, trained = checkpoint.lengths.trained, checkpoint.trained_len
-    length = target_len or min(made_for, 2 * trained, MOST_ASKED)
-    if length < FEWEST_READ:
-        raise InvalidValue("--to", f"at least {FEWEST_READ} tokens", length)
+    length = target_len or min(made_for, 2 * trained, MOST_TOKENS_READ)
+    if length < FEWEST_TOKENS_READ:
+        raise InvalidValue("--to", f"at least {FEWEST_TOKENS_READ} tokens", length)
     parts: tuple[TextPart, ...] = ()
     reason = _why_not_comparable(checkpoint)
     if not reason:

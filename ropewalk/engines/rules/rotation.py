@@ -150,6 +150,6 @@ class EngineRules:
     reads: Callable[[RopeConfig, str, Version], frozenset[str]]  # keys of a part, besides the layout's
     flags: Callable[[Mapping[str, Any], int], str]  # change keys of the config, and serve a length
     cautions: Callable[[RopeConfig, str, Asked], tuple[Caution, ...]]
-    export: ExportRules
+    export: ExportRules | None = None  # None: nothing is exported to it
     # Whether it reads a key beside the rope parameters that says which positions a layer meets, or how far it reads.
     reads_beside: Callable[[RopeConfig, str], bool] = reads_what_is_declared

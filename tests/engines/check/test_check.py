@@ -378,7 +378,9 @@ def test_a_tokenizer_that_states_less(tmp_path):
 
 
 def test_every_engine_has_its_formulas():
-    assert set(ENGINES) == {"vllm", "sglang", "llama.cpp", "mlx", "transformers"}
+    assert set(ENGINES) == {
+        *("vllm", "sglang", "llama.cpp", "mlx", "ollama", "ollama-mlx", "lmdeploy", "exllamav3", "transformers")
+    }
     for rules in ENGINES.values():
         ends = [end for between in rules.ranges for end in between[:2]]
         assert ends == sorted(ends)
