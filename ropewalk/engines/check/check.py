@@ -34,15 +34,7 @@ from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.llama_cpp.rules import READS_DIVISORS
 from ropewalk.engines.mlx import BASE_ALONE
 from ropewalk.engines.rules.range_keys import unread_keys, unread_names
-from ropewalk.engines.rules.rotation import (
-    Answer,
-    Asked,
-    EngineRotation,
-    EngineRules,
-    LengthRule,
-    NoAnswer,
-    RopeConfig,
-)
+from ropewalk.engines.rules.rotation import Answer, Asked, EngineRotation, EngineRules, LengthRule, NoAnswer, RopeConfig
 from ropewalk.engines.rules.standard import has_two_tables, standard_rotation, why_not_known
 from ropewalk.engines.targets import ENGINES
 from ropewalk.extension.presets.arguments import require_whole
@@ -332,7 +324,7 @@ def _other_way(question: CheckRequest) -> str:
         return f"{ANEW}, with --to {question.served}"
     if question.served > checkpoint.lengths.trained:
         return _export_command(question)
-    write = f"ropewalk export {_source(question)} {{}} --target {_target(rules)} -o {_out(question)}"
+    write = f"ropewalk export {_source(question)} {{}} {_written_for(question)}"
     if any(config.kind(name) == "dynamic" for name in config.parts):
         return write.format(f"ntk --to {question.served}")
     two = any(has_two_tables(config, name) for name in config.parts)
@@ -348,18 +340,17 @@ def _other_way(question: CheckRequest) -> str:
     return "no key of the config mends it; rw.load computes what was meant"
 
 
-def _target(rules: EngineRules) -> str:
-    """For which engine to export what this one reads."""
-    return rules.name if rules.export else EXPORTED_AS.get(rules.name, TRANSFORMERS)
-
-
 def _source(question: CheckRequest) -> str:
     source = question.checkpoint.source
     return shlex.quote(source) if source else "MODEL"
 
 
-def _out(question: CheckRequest) -> str:
-    return "OUT.gguf" if question.config.of_file and question.rules.name == "llama.cpp" else "FOLDER"
+def _written_for(question: CheckRequest) -> str:
+    """The options of an export of what this engine reads."""
+    rules = question.rules
+    target = rules.name if rules.export else EXPORTED_AS.get(rules.name, TRANSFORMERS)
+    out = "OUT.gguf" if question.config.of_file and target == "llama.cpp" else "FOLDER"
+    return f"--target {target} -o {out}"
 
 
 def _export_command(question: CheckRequest) -> str:
@@ -369,7 +360,7 @@ def _export_command(question: CheckRequest) -> str:
     if not is_right(yarn, yarn, rules, question.engine.version, question.served):
         return "no export for this engine; rw.load runs it"
     length = "" if checkpoint.corrected is None else f" --trained-len {checkpoint.corrected}"
-    write = f"ropewalk export {{}} {{}} --to {question.served}{length} --target {_target(rules)} -o {_out(question)}"
+    write = f"ropewalk export {{}} {{}} --to {question.served}{length} {_written_for(question)}"
     if checkpoint.is_exported:
         return f"export the original model anew: {write.format('ORIGINAL', 'yarn')}"
     replaced = checkpoint.stretch and checkpoint.stretch.methods != DUAL_CHUNK
