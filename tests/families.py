@@ -47,9 +47,25 @@ GEMMA_3_1B = {
     "num_hidden_layers": 6,
     "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
 }
+AXES = {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
 PLAIN = {
     "Qwen/Qwen2.5-7B-Instruct": Release("qwen2", {"rope_theta": BASE, "max_position_embeddings": 32 * K}),
     "Qwen/Qwen3-8B": Release("qwen3", {"rope_theta": BASE, "max_position_embeddings": 40 * K}),
+    # Their language models; the sections are those of a smaller head.
+    "Qwen/Qwen3.5-27B": Release(
+        "qwen3_5_text",
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, **AXES},
+            **{"max_position_embeddings": 256 * K, "num_hidden_layers": 4, "head_dim": 32},
+        },
+    ),
+    "Qwen/Qwen3-Next-80B-A3B-Instruct": Release(
+        "qwen3_next",
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+            **{"max_position_embeddings": 256 * K, "num_hidden_layers": 4, "head_dim": 32},
+        },
+    ),
     "google/gemma-3-1b-it": Release("gemma3_text", GEMMA_3_1B),
     "mistralai/Mistral-7B-Instruct-v0.3": Release(
         "mistral", {"rope_theta": BASE, "max_position_embeddings": 32 * K, "sliding_window": None}
