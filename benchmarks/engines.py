@@ -64,6 +64,7 @@ def main() -> None:
 def inside(place: Path, quick: bool) -> None:
     """Both tables."""
     torch.set_num_threads(1)
+    torch.cpu._init_amx()  # as vLLM's worker does, where the processor has it
     rows = [*steps(3 if quick else 15), *throughput(place, 1 if quick else 7)]
     for row in rows:
         print(json.dumps(row))
@@ -119,9 +120,11 @@ def ours(line: str, at: Step) -> Callable[[], object]:
     from ropewalk.attention.paged import PagedBatch, PagedLayer
     from ropewalk.attention.paged.rows import PageStages
     from ropewalk.attention.problem import layer_terms
+    from ropewalk.engines.vllm.plugin.cpu_kernel import by_kernel
 
     facts = Facts(trained_len=512, head_dim=at.size, heads=at.heads, kv_heads=at.groups)
-    layer = PagedLayer(layer_terms(parse(line, trained_len=512, target_len=4096), facts))
+    terms = layer_terms(parse(line, trained_len=512, target_len=4096), facts)
+    layer = by_kernel(PagedLayer(terms), SIZE, at.dtype)
     pages = at.random(at.pages, at.groups, layer.lanes, SIZE, at.size)
     table, slots = at.table, at.slots
     q, k = (at.random(at.requests, heads, at.size) for heads in (at.heads, at.groups))

@@ -62,7 +62,7 @@ class PagedKernel(Protocol):
         """The output of a call."""
 
     def attend_summed(self, pages: Tensor, calls: Sequence[tuple[int, Tensor, Any]]) -> tuple[Tensor, Tensor] | None:
-        """Outputs [m, t, h, d] and logarithms of sums [m, t, h] of calls (lane, queries, plan), at least float32;
+        """Outputs [m, t, h, d] and logarithms of sums [m, t, h], at least float32, of calls (lane, queries, plan);
         nothing where the sums are out of its reach."""
 
     def unpacked(self, lane_ngsd: Tensor, *, values: bool) -> Tensor:
@@ -295,8 +295,8 @@ class KernelLayer(PagedLayer):
     def _stale(
         self, batch: PagedBatch, pages: Tensor, group: TokenGroup, stop_mt: Tensor
     ) -> tuple[Tensor, Tensor] | None:
-        last = [int(stop_mt[list(group.spans), one.tokens.stop - 1].max()) for one in group.requests]
-        counts = [-(-stop // batch.size) for stop in last]
+        last_e = torch.tensor([one.tokens.stop - 1 for one in group.requests])
+        counts = [-(-stop // batch.size) for stop in stop_mt[list(group.spans)][:, last_e].amax(0).tolist()]
         page_n = torch.cat([batch.table_rp[one.place, :n] for one, n in zip(group.requests, counts, strict=True)]).cpu()
         place_n = torch.cat([torch.arange(n) for n in counts])
         stale = self._marks.stale(page_n, group.start)
@@ -352,18 +352,19 @@ def _segments(
     of long prompts that see several spans."""
     groups: dict[tuple[int, tuple[int, ...]], list[PagedRequest]] = {}
     chunks: list[PagedRequest] = []
+    code, seen = code_t.tolist(), seen_mt.T.tolist()
     for request in batch.requests:
         first, end = int(request.tokens.start), int(request.tokens.stop)
-        changes = [first, *(first + 1 + (code_t[first:end].diff() != 0).nonzero().flatten()).tolist(), end]
-        for start, stop in itertools.pairwise(changes):
-            spans = tuple(seen_mt[:, start].nonzero().flatten().tolist())
+        changes = [n for n in range(first + 1, end) if code[n] != code[n - 1]]
+        for start, stop in itertools.pairwise([first, *changes, end]):
+            spans = tuple(n for n, sees in enumerate(seen[start]) if sees)
             part = _part(request, start - first, stop - first)
-            rising = bool((stop_mt[list(spans), start:stop].diff() == 1).all())
+            rising = stop - start == 1 or bool((stop_mt[list(spans), start:stop].diff() == 1).all())
             if rising and (len(spans) == 1 or stop - start <= most):
-                groups.setdefault((int(code_t[start]), spans), []).append(part)
+                groups.setdefault((code[start], spans), []).append(part)
             elif stop - start <= MOST_NEW:
                 singles = [_part(request, n, n + 1) for n in range(start - first, stop - first)]
-                groups.setdefault((int(code_t[start]), spans), []).extend(singles)
+                groups.setdefault((code[start], spans), []).extend(singles)
             else:
                 chunks.append(part)
     return groups, chunks

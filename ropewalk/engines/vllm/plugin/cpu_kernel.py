@@ -75,7 +75,7 @@ class CpuKernel:
 
     def store(self, pages: Tensor, lane: int, k_tgd: Tensor, v_tgd: Tensor, slot_t: Tensor) -> None:
         """Keys into a lane, values into the last one."""
-        into = (pages[:, :, lane], pages[:, :, -1])
+        into = (pages.select(2, lane), pages.select(2, -1))
         ops.cpu_attn_reshape_and_cache(k_tgd, v_tgd, *into, slot_t, self.isa, **SCALES)
 
     def rotated(self, x_thd: Tensor, cos_sin_t: Tensor) -> Tensor:
@@ -136,23 +136,28 @@ class CpuKernel:
             for (lane, queries, plan), out_thd in zip(calls, out_mthd, strict=True):
                 sink = _sinks(self.groups, self.shared, plan.heads, level)
                 self._call(pages, lane, queries, plan, sink, out_thd)
-            parts = [self._quotients(part) for part in torch.split(out_mthd, ROWS, 1)]
-            alone, quotient = parts[0] if len(parts) == 1 else (torch.cat(x, 1) for x in zip(*parts, strict=True))
+            blocks = torch.split(out_mthd, ROWS, 1) if out_mthd.shape[1] > ROWS else (out_mthd,)
+            parts = [self._quotient(block) for block in blocks]
+            quotient = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
             least, most = (float(x) for x in quotient.aminmax())
             if least > QUOTIENT_FLOOR and most < QUOTIENT_CEILING:
-                return alone, level + torch.logit(quotient)
+                return self._by_group(out_mthd)[..., : self.shared, :].flatten(2, 3), level + torch.logit(quotient)
             if (least <= QUOTIENT_FLOOR) == (most >= QUOTIENT_CEILING):  # both, or not a number
                 return None
             level += LEVEL if most >= QUOTIENT_CEILING else -LEVEL
             self._levels[pages.data_ptr()] = level
         return None
 
-    def _quotients(self, out_mthd: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs without the sink, and how many times smaller they are beside it."""
-        out_mtgkd = out_mthd.float().unflatten(2, (self.groups, -1))  # type: ignore[no-untyped-call]
+    def _quotient(self, out_mthd: Tensor) -> Tensor:
+        """How many times smaller outputs are beside the sink, [m, t, h]."""
+        out_mtgkd = self._by_group(out_mthd).float()
         alone, beside = out_mtgkd[..., : self.shared, :], out_mtgkd[..., self.shared : 2 * self.shared, :]
-        quotient = torch.linalg.vecdot(alone, beside) / torch.linalg.vecdot(alone, alone)
-        return alone.flatten(2, 3), quotient.flatten(2, 3)
+        quotient_mth: Tensor = (torch.linalg.vecdot(alone, beside) / torch.linalg.vecdot(alone, alone)).flatten(2)
+        return quotient_mth
+
+    def _by_group(self, x_mthd: Tensor) -> Tensor:
+        by_group: Tensor = x_mthd.unflatten(2, (self.groups, -1))  # type: ignore[no-untyped-call]
+        return by_group
 
     def unpacked(self, lane_ngsd: Tensor, *, values: bool) -> Tensor:
         """Pages of a lane with a vector a token, in order."""
@@ -168,8 +173,8 @@ class CpuKernel:
         starts, stops, table, window, _ = plan.call
         ops.cpu_attention_with_kv_cache(
             query=queries,
-            key_cache=pages[:, :, lane],
-            value_cache=pages[:, :, -1],
+            key_cache=pages.select(2, lane),
+            value_cache=pages.select(2, -1),
             output=out_thd,
             query_start_loc=starts,
             seq_lens=stops,
