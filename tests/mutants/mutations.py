@@ -468,6 +468,7 @@ MUTATIONS = (
     Mutation("losses of answers as scores", "measure/comparison/predictors.py", '-numbers.get("loss", math.nan)', 'numbers.get("loss", math.nan)', "measure/comparison/test_predictors.py"),
     Mutation("a map of depths without its limit", "measure/report/score_maps.py", "min(loss.value / FULL, 1.0)", "loss.value / FULL", "measure/report/test_score_maps.py"),
     # Serving.
+    Mutation("a kernel's spans without their bias", "attention/paged/kernel_layer.py", "else sum_mth + group.bias_mth", "else sum_mth", "attention/paged"),
     Mutation("one row summed unlike many", "attention/paged/rows.py", "out_rgkd = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)", "many = q_rhd.new_zeros(*total_rgk.shape, pages.shape[-1]).index_add_(0, reads.row_e, out_egkd)\n    out_rgkd = out_egkd.sum(0, keepdim=True) if reads.rows == 1 else many", "attention/paged"),
     Mutation("steps of a single token", "serve/generation/model.py", "MULTIPLE = 16", "MULTIPLE = 1", "serve/generation/test_served_model.py::test_a_part_is_bit_for_bit_the_same_among_any_others"),
     Mutation("windows forgotten a page early", "serve/generation/pages.py", "(self.length - self.last) // self.size", "(self.length - self.last) // self.size + 1", "serve/generation/test_engine.py"),
