@@ -9,8 +9,8 @@ import ropewalk as rw
 from ropewalk.engines.llama_cpp.architectures import TEXT, WORDS
 
 from real_engines import models
-from real_engines.llama_cpp.served import READ
 from real_engines.process import ask
+from real_engines.served import READ
 
 PAGES = [(models.ROOT / name).read_text() for name in ("README.md", "README.zh.md")] + [TEXT, "a<|end|>b  \n\n c", ""]
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
