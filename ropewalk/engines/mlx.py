@@ -162,6 +162,9 @@ def rewrite(stated: StatedModel) -> EngineReading | DoesNotFit:
         return DoesNotFit("model", "one whose code in mlx-lm was read", kind)
     if kind in BASE_ALONE and stated.type != "default":
         return DoesNotFit("schedule", f"another base, which is all that mlx-lm reads of {kind}", stated.type)
+    if kind == "mistral" and stated.text.sliding_window:  # and where every layer is named so, it stops
+        sentence = "mlx-lm computes no window in Mistral's layers, and this model has one in each"
+        return DoesNotFit.because("reach", sentence, remedy="leave window out, or set sliding_window to null")
     if stated.latent:
         reading = state_latent(stated)
         return reading if isinstance(reading, DoesNotFit) else reading._replace(written=_keys(stated))
@@ -224,8 +227,6 @@ def _keys(stated: StatedModel) -> dict[str, Any]:
     if text.model_type == "gemma3_text":
         keys[LOCAL_BASE] = text.rope_parameters["sliding_attention"]["rope_theta"]
         keys["sliding_window_pattern"] = _period(stated)
-    if text.model_type == "mistral" and text.sliding_window:  # mlx-lm has no window in layers that are not named so
-        keys["layer_types"] = ["sliding_attention"] * text.num_hidden_layers
     return keys
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHONS = {"llama.cpp": ".venv-llama", "vllm": ".venv-vllm"}
+PYTHONS = {"llama.cpp": ".venv-llama", "mlx": ".venv-mlx", "vllm": ".venv-vllm"}
 
 
 def ask(engine, script, question, folder, seconds=500, **environment):

@@ -108,23 +108,16 @@ def test_an_export_has_the_keys_that_mlx_reads(tmp_path):
         assert rw.check(tmp_path / "out", engine=engine, target_len=128).verdict == "same"
 
 
-def test_a_window_is_named_layer_by_layer(tmp_path):
-    """mlx-lm has none in Mistral's layers where their types are not stated."""
-    model, text = tiny("llama", num_hidden_layers=2), "window:window=16+yarn:factor=4"
-    _, stored, _ = exported(model, tmp_path / "out", text, target="mlx")
-    assert (stored["model_type"], stored["layer_types"]) == ("mistral", ["sliding_attention"] * 2)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
         ("mixtral", "yarn:factor=4", "all that mlx-lm reads of mixtral"),
+        ("llama", "window:window=16+yarn:factor=4", "no window in Mistral's layers"),
         ("gemma3_text", "yarn:factor=4", "periodic, which is what mlx-lm computes"),
     ],
 )
 def test_refused(tmp_path, name, text, why):
-    own = (
-        {"layer_types": ["full_attention", "sliding_attention"]} if name == "gemma3_text" else {"sliding_window": None}
-    )
+    layers = {"layer_types": ["full_attention", "sliding_attention"]}
+    own = {"gemma3_text": layers, "mixtral": {"sliding_window": None}}
     with pytest.raises(DoesNotFit, match=why):
-        exported(tiny(name, num_hidden_layers=2, **own), tmp_path / "out", text, target="mlx")
+        exported(tiny(name, num_hidden_layers=2, **own.get(name, {})), tmp_path / "out", text, target="mlx")

@@ -9,8 +9,8 @@ import ropewalk as rw
 from ropewalk.engines.llama_cpp.architectures import TEXT, WORDS
 
 from real_engines import models
-from real_engines.llama_cpp.served import READ
 from real_engines.process import ask
+from real_engines.served import SCRIPTS
 
 PAGES = [(models.ROOT / name).read_text() for name in ("README.md", "README.zh.md")] + [TEXT, "a<|end|>b  \n\n c", ""]
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -52,7 +52,7 @@ def test_the_same_ids(tmp_path, name):
     tokenizer = trained(*RULES[name])
     said = exported(models.small("llama", vocab_size=1024), tokenizer, tmp_path / "out")
     assert f"under the rules that llama.cpp calls {name}" in str(said)
-    ids = ask("llama.cpp", READ, {"pages": {"command": said.command, "texts": PAGES}}, tmp_path)
+    ids = ask("llama.cpp", SCRIPTS["llama.cpp"], {"pages": {"command": said.command, "texts": PAGES}}, tmp_path)
     for i, page in enumerate(PAGES):
         assert ids[f"pages/{i}"].tolist() == tokenizer.encode(page)
 
@@ -60,7 +60,7 @@ def test_the_same_ids(tmp_path, name):
 def test_the_carried_model_end_to_end(tmp_path):
     tokenizer = models.carried_tokenizer()
     said = exported(models.carried(), tokenizer, tmp_path / "out")
-    ids = ask("llama.cpp", READ, {"pages": {"command": said.command, "texts": PAGES}}, tmp_path)
+    ids = ask("llama.cpp", SCRIPTS["llama.cpp"], {"pages": {"command": said.command, "texts": PAGES}}, tmp_path)
     for i, page in enumerate(PAGES):
         assert ids[f"pages/{i}"].tolist() == tokenizer.encode(page)
 
@@ -69,5 +69,7 @@ def test_without_a_tokenizer_prompts_are_ids(tmp_path):
     model, ids = models.small("qwen3"), models.random_prompt(64)
     said = exported(model, None, tmp_path / "out")
     assert "no tokenizer was passed" in str(said)
-    answer = ask("llama.cpp", READ, {"prompt": {"command": said.command, "ids": ids}}, tmp_path)["prompt"]
+    answer = ask("llama.cpp", SCRIPTS["llama.cpp"], {"prompt": {"command": said.command, "ids": ids}}, tmp_path)[
+        "prompt"
+    ]
     assert answer.shape == (64, models.SIZES["vocab_size"])

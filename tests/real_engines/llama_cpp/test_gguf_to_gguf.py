@@ -14,8 +14,8 @@ from ropewalk.hf.checkpoint.fetch import fetch_model
 from engines.export.exported import quantised
 from nightly import first_of_each
 from real_engines import models
-from real_engines.llama_cpp.served import EXACT, READ
 from real_engines.process import ask
+from real_engines.served import EXACT, SCRIPTS
 
 TOKENS = 1024
 MEAN = 1e-3
@@ -42,7 +42,12 @@ def plain(tmp_path_factory):
 
 
 def asked(folder, ids, **commands):
-    return ask("llama.cpp", READ, {name: {"command": said, "ids": ids} for name, said in commands.items()}, folder)
+    return ask(
+        "llama.cpp",
+        SCRIPTS["llama.cpp"],
+        {name: {"command": said, "ids": ids} for name, said in commands.items()},
+        folder,
+    )
 
 
 def mean(one, other):

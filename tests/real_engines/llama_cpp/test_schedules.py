@@ -14,8 +14,8 @@ from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 
 from nightly import first_of_each
 from real_engines import models
-from real_engines.llama_cpp.served import served
 from real_engines.record import difference
+from real_engines.served import served
 
 EXACT = 5e-3
 FITTED = models.ROOT / "studies" / "results" / "fit" / "static-8x" / "extension.json"
