@@ -278,7 +278,7 @@ class KernelLayer(PagedLayer):
         if is_identity(at_t, table) and scale_t1 is None:
             return None
         rotation = torch.cat(rotation_at(at_t, table, at_t), -1)
-        return (rotation if scale_t1 is None else rotation * scale_t1).to(pages.device, pages.dtype)
+        return (rotation if scale_t1 is None else rotation * scale_t1).to(pages.device, compute_dtype(pages.dtype))
 
     # Which table the keys of a page are rotated by: all layers with these terms rotate the same pages in a step.
 

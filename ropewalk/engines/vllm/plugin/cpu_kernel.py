@@ -79,16 +79,13 @@ class CpuKernel:
         ops.cpu_attn_reshape_and_cache(k_tgd, v_tgd, *into, slot_t, self.isa, **SCALES)
 
     def rotated(self, x_thd: Tensor, cos_sin_t: Tensor) -> Tensor:
-        """Vectors rotated by the cosines and sines of each token, as vLLM's rotary modules do it."""
-        return self._rotate(torch.empty(x_thd.shape, dtype=x_thd.dtype).copy_(x_thd), cos_sin_t)
-
-    def _rotate(self, x_thd: Tensor, cos_sin_t: Tensor) -> Tensor:
-        """In place."""
+        """Vectors rotated by vLLM's kernel, in float32: its rotary modules round cosines and sines, and ours do not."""
         if len(self._positions) != len(x_thd):
             self._positions = torch.arange(len(x_thd))
+        wide_thd = x_thd.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         neox = not self.facts.interleaved
-        ops.rotary_embedding(self._positions, x_thd.flatten(1), None, self.facts.head_dim, cos_sin_t, neox)
-        return x_thd
+        ops.rotary_embedding(self._positions, wide_thd.flatten(1), None, self.facts.head_dim, cos_sin_t, neox)
+        return wide_thd.to(x_thd.dtype)
 
     def plan(self, call: SpanCall, *, summed: bool) -> PlannedCall:
         """vLLM's own plan of a call."""
@@ -115,7 +112,7 @@ class CpuKernel:
             return q_thd if cos_sin_t is None else self.rotated(q_thd, cos_sin_t)
         q_tgkd = q_thd.unflatten(1, (self.groups, -1))  # type: ignore[no-untyped-call]
         wide_thd: Tensor = q_tgkd.index_select(2, _repeats(self.shared, plan.heads)).flatten(1, 2)
-        return wide_thd if cos_sin_t is None else self._rotate(wide_thd, cos_sin_t)
+        return wide_thd if cos_sin_t is None else self.rotated(wide_thd, cos_sin_t)
 
     def attend(self, pages: Tensor, lane: int, queries: Tensor, plan: PlannedCall, sink_h: Tensor | None) -> Tensor:
         """The output of a call."""
