@@ -118,6 +118,11 @@ def test_exported_with_the_weights_that_are_on_disk(tmp_path, whole, places, tex
     )
     with extended(model, text):
         assert export(model, tmp_path / "out", target=target, target_len=128).kind == kind
+    if target == "llama.cpp":  # a GGUF file alone: that of the model in memory
+        with extended(whole, text):
+            export(whole, tmp_path / "whole", target=target, target_len=128)
+        assert (tmp_path / "out" / "model.gguf").read_bytes() == (tmp_path / "whole" / "model.gguf").read_bytes()
+        return
     written, expected = load_file(tmp_path / "out" / "model.safetensors"), whole.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in written.items())
 

@@ -430,7 +430,7 @@ MUTATIONS = (
     Mutation("the first layer for the one that turns", "hf/attach/handle.py", "if layer.rotating and layer.limit is None)", "if layer.limit is None)", "hf/use/test_inspect.py::test_the_first_layer_that_turns_speaks_for_all"),
     Mutation("vLLM's old temperature for the new", "engines/vllm/rules.py", "= (0, 22), (0, 30), (0, 31)", "= (0, 22), (0, 29), (0, 31)", "engines/check/test_recorded.py"),
     Mutation("vLLM's dynamic base without its factor", "engines/vllm/rules.py", "factor**2 - factor + 1", "factor**2", "engines/check/test_recorded.py"),
-    Mutation("vLLM's table without an end", "engines/vllm/rules.py", "math.ceil(config.original(name) * config.factor(name))", "math.ceil(config.max_len * config.factor(name))", "engines/check/test_recorded.py"),
+    Mutation("vLLM's table without an end", "engines/vllm/rules.py", "math.ceil(config.original(name) * rows_a_token(config, name) * config.factor(name))", "math.ceil(config.max_len * config.factor(name))", "engines/check/test_recorded.py"),
     Mutation("SGLang's attn_factor forgotten", "engines/sglang.py", 'scaled * float(part.get("attn_factor", 1.0))', "scaled", "engines/check/test_recorded.py"),
     Mutation("divisors of a GGUF file over one base for another", "hf/checkpoint/gguf_file.py", "times ** (pair / pairs)", "times ** 0", "engines/export/test_gguf_to_gguf.py"),
     Mutation("llama.cpp's betas from the config", "engines/llama_cpp/rules.py", "factor, config.original(name))", "factor, config.original(name), formulas.betas_of(config.parts[name]))", "engines/check/test_check.py::test_betas_that_llama_cpp_ignores"),

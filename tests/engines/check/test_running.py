@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.cli.main import run
+from ropewalk.cli.output import KEYS
 from ropewalk.engines.check.running import check_running
 from ropewalk.models import DEFAULT
 
@@ -138,6 +139,7 @@ def test_ropewalks_own_server(folders, capsys):
             asked = ["check", str(folders / "yarn"), "--running", f"{server.url}/v1", "--model", served, "--json"]
             assert run(asked) == status
             said = json.loads(capsys.readouterr().out)
+            assert set(said) == set(KEYS["check --running"])
             assert (said["verdict"], said["served"], said["target_len"]) == (verdict, served, 1024)
             assert {part["verdict"] for part in said["parts"]} == {verdict}
     finally:
