@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ropewalk.engines.rules.statement import language_model_key
 from ropewalk.engines.targets import ENGINES
 from ropewalk.hf.probe.facts import EXPORTED
 
@@ -25,7 +26,7 @@ def changes_between(before: Any, after: Any, written: Mapping[str, Any]) -> Chan
 
     `written` are keys of the language model that only the engine reads.
     """
-    key, one, two = _text_key(before), before.to_dict(), after.to_dict()
+    key, one, two = language_model_key(before), before.to_dict(), after.to_dict()
     changes: Changes = {name: value for name, value in two.items() if name != key and one.get(name) != value}
     if key:
         changes[key] = {name: value for name, value in two[key].items() if one[key].get(name) != value}
@@ -41,7 +42,7 @@ def why_no_option(before: Any, changes: Changes) -> str:
     """Why no option says the changes; empty where one does."""
     if "model_type" in changes:
         return "this export writes a config of another type of model"
-    after = changes.get(_text_key(before), changes).get("rope_parameters")
+    after = changes.get(language_model_key(before), changes).get("rope_parameters")
     now = before.get_text_config().rope_parameters or {}
     stays = sorted(now.keys() - after.keys()) if after else []
     return f"the engine would keep {stays[0]} of the model's own schedule" if stays else ""
@@ -57,9 +58,3 @@ def without_note(changes: Changes) -> Changes:
     """The changes without what an export notes for people."""
     part = {name: without_note(value) if isinstance(value, dict) else value for name, value in changes.items()}
     return {name: value for name, value in part.items() if name != EXPORTED}
-
-
-def _text_key(config: Any) -> str:
-    """The key under which the language model's config stands; empty where it is the whole config."""
-    text = config.get_text_config()
-    return "" if text is config else next(name for name in vars(config) if getattr(config, name) is text)

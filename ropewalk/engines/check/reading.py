@@ -12,7 +12,7 @@ from safetensors import safe_open
 from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.rules.rotation import RopeConfig
 from ropewalk.engines.rules.standard import ROPE_FREQS
-from ropewalk.engines.rules.statement import Stretch, stretch_in
+from ropewalk.engines.rules.statement import Stretch, language_model_key, stretch_in
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, read_record
@@ -197,7 +197,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
     config: Any = model if where is None else _fetch(where, str(folder if within_closed else model), options)
     text = config.get_text_config()
-    within = _language_model_key(config, text)
+    within = language_model_key(config)
     rope = replace(_rope_config(text, folder), of_file=of_file)
     rope = replace(rope, written=_written(where, within, options))
     lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
@@ -321,12 +321,6 @@ def _head_dim(text: Any, name: str) -> int:
         return valid_size("head_dim", text.head_dim)
     heads = valid_size("num_attention_heads", text.num_attention_heads)
     return valid_size("hidden_size", text.hidden_size) // heads
-
-
-def _language_model_key(config: Any, text: Any) -> str:
-    """The key under which the language model's config stands."""
-    names = (name for name in vars(config) if getattr(config, name) is text)
-    return "" if text is config else next(names, "text_config")
 
 
 def _tokenizer_len(folder: Path | None) -> int | None:

@@ -312,3 +312,10 @@ def drafting_key(config: Any) -> str:
     values = vars(config.get_text_config())
     names = (name for name in values if "nextn" in name or "mtp" in name.split("_"))
     return next((name for name in names if isinstance(values[name], int) and values[name] > 0), "")
+
+
+def language_model_key(config: Any) -> str:
+    """The key under which the language model's config stands; empty where it is the whole config."""
+    text = config.get_text_config()
+    names = (name for name in vars(config) if getattr(config, name) is text)
+    return "" if text is config else next(names, "text_config")
