@@ -50,7 +50,11 @@ OWN = {
             "full_attention": {"rope_type": "default", "rope_theta": 20_000.0},
         },
     },
-    "qwen3_next": {**QUARTER, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.25}, "num_experts": 0},
+    "qwen3_next": {
+        **{**QUARTER, "rope_parameters": {**PLAIN, "partial_rotary_factor": 0.25}},
+        **{"num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1},  # vLLM makes none without experts
+        **{"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
+    },
     "qwen3_5_text": {
         **QUARTER,
         "rope_parameters": {**PLAIN, **AXES, "partial_rotary_factor": 0.25},
