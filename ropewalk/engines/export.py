@@ -15,7 +15,6 @@ import copy
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +33,6 @@ from ropewalk.engines.trainers.torchtitan import SCRIPT
 from ropewalk.engines.vllm.plans import (
     TEXT_ALONE,
     Plans,
-    is_dynamic,
     is_for_text_alone,
     line_of,
     plans_for,
@@ -43,6 +41,7 @@ from ropewalk.engines.vllm.plans import (
 from ropewalk.engines.vllm.rules import SERVE
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.static import freeze, is_dynamic
 from ropewalk.files import read_record
 from ropewalk.folders import make_folder, write_text
 from ropewalk.hf.attach.extend import extended
@@ -55,10 +54,7 @@ from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.host import format_of, loadable_config, require_plain, require_savable, why_not_plain
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, extended_host, require_same, save_tokenizer, save_weights
-from ropewalk.methods.facts import Facts
-from ropewalk.methods.frequencies import Dynamic
-from ropewalk.methods.frequencies.frequencies import unwrap, wrap
-from ropewalk.methods.scales import DynamicTemperature
+from ropewalk.methods.frequencies.frequencies import unwrap
 
 PLUGGED = "vllm"  # the engine with a plugin of ours
 KINDS = {
@@ -161,11 +157,12 @@ def plan_export(
     host, extension = handle.model, handle.extension
     if target != PLUGGED and plugin:
         return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
-    if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension.frequencies_or_rope))):
+    if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension))):
         return plans_for(host, handle, target_len)
-    static = freeze(extension, handle.facts, target_len)
-    if isinstance(static, DoesNotFit):
-        return static
+    if target_len is None and is_dynamic(extension):
+        sentence = f"{extension.frequencies_or_rope.name} must be made static"
+        return DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
+    static = extension if target_len is None else freeze(extension, handle.facts, target_len)
     config = config_for(host, static, handle.layers, target, target_len)
     if isinstance(config, DoesNotFit):
         by_plugin = target == PLUGGED and plugin is not False and config.field != "target_len"
@@ -217,9 +214,8 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
         "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
         f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
     ]
-    schedule = plan.planned[0].extension.frequencies_or_rope
-    if is_dynamic(schedule):
-        exact = "" if unwrap(schedule).wrappers else "short texts stay exact; "
+    if is_dynamic(extension := plan.planned[0].extension):
+        exact = "" if unwrap(extension.frequencies_or_rope).wrappers else "short texts stay exact; "
         notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
     command = SERVE.format(place=shlex.quote(str(directory)), length=plan.target_len)
     if is_for_text_alone(plans, host.config):
@@ -237,7 +233,7 @@ def why_not_exportable(
 ) -> DoesNotFit | None:
     """Why an engine cannot load an extension; None where it can. The model need not be extended."""
     require_engine(target)
-    if is_dynamic(extension.frequencies_or_rope):
+    if is_dynamic(extension):
         return DoesNotFit(
             "frequencies", "static, since an engine would freeze them", extension.frequencies_or_rope.name
         )
@@ -258,21 +254,6 @@ def require_directory(directory: str | Path | None, target: str, field: str = "d
         raise InvalidValue.because(field, f"{target} reads a folder, so {field} must be a new one")
     if not folder and directory is not None:
         raise InvalidValue.because(field, f"the settings of {target} need no folder, so {field} must be left out")
-
-
-def freeze(extension: Extension, facts: Facts, target_len: int | None) -> Extension | DoesNotFit:
-    """A dynamic schedule made static for one length, in its wrappers; any other unchanged."""
-    core, wrappers = unwrap(extension.frequencies_or_rope)
-    if not isinstance(core, Dynamic):
-        return extension
-    if target_len is None:
-        sentence = f"{extension.frequencies_or_rope.name} must be made static"
-        return DoesNotFit.because("target_len", sentence, remedy="pass target_len (--to)")
-    factor: Any = {"factor": target_len / facts.trained_len}
-    scales = [
-        replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
-    ]
-    return replace(extension, frequencies=wrap(replace(core.inner, **factor), wrappers), scales=tuple(scales))
 
 
 def config_for(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,9 @@ from torch import Tensor
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.methods.facts import Facts
+from ropewalk.methods.frequencies import Dynamic
+from ropewalk.methods.frequencies.frequencies import unwrap, wrap
+from ropewalk.methods.scales import DynamicTemperature
 
 FIRST = torch.tensor([0])
 
@@ -75,3 +79,20 @@ def why_not_in_pages(extension: Extension, facts: Facts) -> DoesNotFit | None:
         f"keys of {extension.frequencies_or_rope.name} decay with the position, and cannot be kept in an engine's pages"
     )
     return DoesNotFit.because("frequencies", sentence)
+
+
+def is_dynamic(extension: Extension) -> bool:
+    """Whether its schedule stretches every row as much as the row needs, in wrappers or without."""
+    return isinstance(unwrap(extension.frequencies_or_rope).core, Dynamic)
+
+
+def freeze(extension: Extension, facts: Facts, length: int) -> Extension:
+    """A dynamic schedule made static for texts of one length, in its wrappers; any other unchanged."""
+    core, wrappers = unwrap(extension.frequencies_or_rope)
+    if not isinstance(core, Dynamic):
+        return extension
+    factor: Any = {"factor": length / facts.trained_len}
+    scales = [
+        replace(spec.inner, **factor) if isinstance(spec, DynamicTemperature) else spec for spec in extension.scales
+    ]
+    return replace(extension, frequencies=wrap(replace(core.inner, **factor), wrappers), scales=tuple(scales))

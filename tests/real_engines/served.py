@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import ropewalk as rw
-from ropewalk.engines.export import freeze
+from ropewalk.extension.static import freeze
 
 from real_engines import models
 from real_engines.process import ask
@@ -33,7 +33,7 @@ def served(model, text, ids, folder, to=None, tokenizer=None, engine="llama.cpp"
     place = folder / "exported"
     with rw.extended(model, text) as handle:
         said = rw.export(model, place, target=engine, target_len=to, tokenizer=tokenizer)
-        static = freeze(handle.extension, handle.facts, to)
+        static = handle.extension if to is None else freeze(handle.extension, handle.facts, to)
     with rw.extended(model, static):
         ours = models.log_probabilities(model, ids)
     command = said.command + (EXACT if engine == "llama.cpp" and model.dtype == torch.float32 else "")

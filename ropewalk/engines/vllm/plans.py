@@ -21,7 +21,7 @@ from ropewalk.engines.vllm.versions import why_not_reached
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
-from ropewalk.extension.static import why_not_in_pages
+from ropewalk.extension.static import is_dynamic, why_not_in_pages
 from ropewalk.hf.attach.attention import why_not_supported
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
@@ -34,8 +34,6 @@ from ropewalk.hf.probe.host import loadable_config, quiet, require_savable
 from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
 from ropewalk.hf.use.save import save_weights
 from ropewalk.methods.facts import MODEL
-from ropewalk.methods.frequencies import Dynamic, Frequencies
-from ropewalk.methods.frequencies.frequencies import unwrap
 
 TEXT_ALONE = " --language-model-only"
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
@@ -71,11 +69,6 @@ def line_of(extension: Extension) -> str:
     """The methods of an extension in a line, for people; layers of their own are only mentioned."""
     specs = "+".join(str(spec) for specs in extension.specs.values() for spec in specs) or "rope"
     return f"{specs} with layers of their own" if extension.layers else specs
-
-
-def is_dynamic(schedule: Frequencies) -> bool:
-    """Whether a schedule stretches every row as much as the row needs, in wrappers or without."""
-    return isinstance(unwrap(schedule).core, Dynamic)
 
 
 def is_for_text_alone(plans: Plans, config: Any) -> bool:
@@ -177,7 +170,7 @@ def _indices(host: PreTrainedModel, layers: Sequence[ExtendedLayer]) -> list[int
 def _why_not_planned(text: Any, handle: Handle) -> DoesNotFit | None:
     """What vLLM would compute otherwise, whatever the plan says; None where there is nothing."""
     if reason := why_not_reached(text.model_type):
-        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension.frequencies_or_rope) else ""
+        static = "--no-plugin makes the schedule static" if is_dynamic(handle.extension) else ""
         return DoesNotFit.because("model", reason, remedy=static)
     if not hasattr(text, "rope_parameters"):
         return DoesNotFit("config", "one with rope parameters", type(text).__name__)
