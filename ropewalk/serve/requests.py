@@ -18,7 +18,7 @@ from ropewalk.serve.generation.request import Sampling
 from ropewalk.serve.refusals import ClientGone, Refusal
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a character, which no text may have alone
-DROPPED = 4  # times the limit: what is read and dropped of a body that is too large, so that its client reads why
+DROPPED = 2**25  # bytes of a body that is too large, which are read and dropped so that its client reads why
 KINDS = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 MOST_CHOICES, MOST_STOPS, MOST_CONTEXTS, MOST_LOGPROBS, MOST_PROMPTS, MOST_MESSAGES = 16, 16, 64, 20, 64, 10_000
 LONGEST_STOP = 1_000  # characters
@@ -77,7 +77,7 @@ async def read_body(request: Request, limit: int, seconds: float) -> dict[str, A
 
 async def _read(receive: Receive, limit: int) -> bytes:
     body, size, more = bytearray(), 0, True
-    while more and size <= DROPPED * limit:
+    while more and size <= limit + DROPPED:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
