@@ -62,6 +62,8 @@ Extension = Annotated[
     ),
 ]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
+FACTORS = "choose one of these for each request: the smallest that covers its prompt and max_tokens, such as 1,2,4"
+RequestFactors = Annotated[str, typer.Option("--request-factors", metavar="FACTORS", help=FACTORS)]
 Out = Annotated[
     str,
     typer.Option(
@@ -137,6 +139,14 @@ def target(to: str, field: str = "--to") -> int | None:
     if tokens is not None and tokens < 1:
         raise InvalidValue(field, "at least 1", to)
     return tokens
+
+
+def request_factors(text: str) -> tuple[float, ...]:
+    """The factors of an option; none without one."""
+    try:
+        return tuple(float(factor) for factor in text.split(",")) if text else ()
+    except ValueError:
+        raise InvalidValue("--request-factors", "numbers such as 1,2,4", text) from None
 
 
 def require_plausible(model: str, extension: str = "") -> Line | None:

@@ -6,6 +6,7 @@ The model is made narrow from its config (hf/use/stand_in.py), so that 140 GB of
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ropewalk.engines.overrides import (
     without_note,
 )
 from ropewalk.engines.rules.statement import EngineReading, drafting_key
-from ropewalk.engines.vllm.plans import TEXT_ALONE, Plans, config_with, is_for_text_alone
+from ropewalk.engines.vllm.plans import Plans, complete, config_with
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.folders import make_folder
@@ -41,6 +42,7 @@ def export_config(
     target: str,
     target_len: int | None = None,
     plugin: bool | None = None,
+    request_factors: Sequence[float] = (),
     options: LoadOptions = UNSTATED,
 ) -> Exported:
     """The command that serves a model's own weights under an extension; with a folder, a config.json for it too.
@@ -52,6 +54,7 @@ def export_config(
         target: vllm, sglang or transformers.
         target_len: in tokens.
         plugin: of vLLM, as in `rw.export`.
+        request_factors: of vLLM, as in `rw.export`.
         options: how the config is read.
     """
     if target not in TARGETS:
@@ -61,7 +64,7 @@ def export_config(
     host = stand_in(config)
     handle = extend(host, extension, target_len=target_len, trained_len=options.trained_len)
     host.config = config  # of the whole model: what is stated goes into it, and is judged by its sizes
-    plan = plan_export(handle, target, target_len, plugin)
+    plan = plan_export(handle, target, target_len, plugin, request_factors)
     if isinstance(plan, DoesNotFit):
         raise plan
     stated, length = _stated(plan, host)
@@ -96,8 +99,8 @@ def _command(
         return f"python -c {shlex.quote(code)}"
     if target == "vllm" and place is not None:
         start = STARTS[target].format(model=shlex.quote(model))
-        text_alone = not isinstance(plan, EngineConfig) and is_for_text_alone(plan, config)
-        return f"{start} --hf-config-path {shlex.quote(str(place))} --max-model-len {length}{TEXT_ALONE * text_alone}"
+        command = f"{start} --hf-config-path {shlex.quote(str(place))} --max-model-len {length}"
+        return command if isinstance(plan, EngineConfig) else complete(command, plan, config)
     if not isinstance(plan, EngineConfig):
         raise DoesNotFit.because(
             "config_only", "a plan of Ropewalk's plugin is too long for an option", remedy=WITH_FOLDER

@@ -31,10 +31,11 @@ from ropewalk.engines.rules.statement import EngineReading, StatedModel, draftin
 from ropewalk.engines.targets import TARGETS, TRAINERS
 from ropewalk.engines.trainers.torchtitan import SCRIPT
 from ropewalk.engines.vllm.plans import (
-    TEXT_ALONE,
     Plans,
+    complete,
     is_for_text_alone,
     line_of,
+    plans_by_request,
     plans_for,
     write_plans,
 )
@@ -63,6 +64,11 @@ KINDS = {
     "plugin": "Ropewalk's plugin computes it inside the engine",
     "frozen": "a dynamic schedule, made static",
 }
+ANSWERS = (
+    "a request without max_tokens may fill the longest text, and so has the largest factor; "
+    """--override-generation-config '{"max_new_tokens": 1024}' sets another default"""
+)
+NEEDS_PLUGIN = f"a factor for each request needs Ropewalk's plugin, which only {PLUGGED} has"
 QUANTISE_LATER = "export the model as it was before quantisation; llama-quantize quantises the file"
 
 
@@ -88,6 +94,7 @@ def export(
     target_len: int | None = None,
     tokenizer: Any | None = None,
     plugin: bool | None = None,
+    request_factors: Sequence[float] = (),
     extension: Extension | str | None = None,
     force: bool = False,
     options: LoadOptions = UNSTATED,
@@ -111,6 +118,8 @@ def export(
         plugin: of vLLM. None puts the extension into the config for Ropewalk's plugin where vLLM alone cannot compute
             the same; True does it always. False never does: a dynamic schedule is made static, and other methods are
             refused.
+        request_factors: of vLLM: growing factors of a dynamic schedule. A request is computed under the smallest that
+            covers its prompt and max_tokens, for all of its tokens.
         extension: that of a GGUF file, which has none of its own.
         force: overwrites a GGUF file.
         options: of a GGUF file, of which only `trained_len` is used.
@@ -122,6 +131,8 @@ def export(
     require_directory(directory, target)
     if isinstance(model, str | Path):
         require_gguf_target(str(model), target)
+        if request_factors:
+            raise DoesNotFit.because("request_factors", NEEDS_PLUGIN, remedy="leave it out")
         out = None if directory is None else Path(directory)
         said = export_file(str(model), out, extension, target_len, force=force, options=options, plan=plan_export)
         return Exported(*said)
@@ -132,7 +143,7 @@ def export(
     place = None if directory is None else Path(directory)
     if place:
         require_own_files(*sources_of(host, tokenizer))
-    plan = plan_export(handle, target, target_len, plugin)
+    plan = plan_export(handle, target, target_len, plugin, request_factors)
     if isinstance(plan, DoesNotFit):
         raise plan
     if isinstance(plan, EngineConfig):
@@ -150,13 +161,21 @@ class EngineConfig(NamedTuple):
 
 
 def plan_export(
-    handle: Handle, target: str, target_len: int | None, plugin: bool | None = None
+    handle: Handle,
+    target: str,
+    target_len: int | None,
+    plugin: bool | None = None,
+    request_factors: Sequence[float] = (),
 ) -> EngineConfig | Plans | DoesNotFit:
     """What `export` would write: a config, or plans for the engine's plugin; or the reason why neither is possible."""
     require_engine(target)
     host, extension = handle.model, handle.extension
     if target != PLUGGED and plugin:
         return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
+    if request_factors and (target != PLUGGED or plugin is False):
+        return DoesNotFit.because("request_factors", NEEDS_PLUGIN, remedy="leave it out")
+    if request_factors:
+        return plans_by_request(host, handle, request_factors, target_len)
     if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension))):
         return plans_for(host, handle, target_len)
     if target_len is None and is_dynamic(extension):
@@ -217,9 +236,10 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
     if is_dynamic(extension := plan.planned[0].extension):
         exact = "" if unwrap(extension.frequencies_or_rope).wrappers else "short texts stay exact; "
         notes.append(f"{exact}--no-plugin makes the schedule static, for vLLM without Ropewalk")
-    command = SERVE.format(place=shlex.quote(str(directory)), length=plan.target_len)
+    if plan.shorter:
+        notes.append(ANSWERS)
+    command = complete(SERVE.format(place=shlex.quote(str(directory)), length=plan.target_len), plans, host.config)
     if is_for_text_alone(plans, host.config):
-        command += TEXT_ALONE
         notes.append("for text alone: tokens of images have several positions (M-RoPE)")
     return Exported("plugin", directory, command, (*notes, *papers))
 

@@ -116,19 +116,24 @@ class ModelPlan:
     target_len: int  # positions that the engine may serve
     line: str  # the extension in one line, for people
     ropewalk: str  # the version that wrote it
+    shorter: tuple[ModelPlan, ...] = ()  # those of requests that end sooner, by growing `target_len`
 
     def to_json(self) -> str:
         """One JSON text, with equal layers stored once."""
         plans: dict[str, Json] = {}  # by their JSON text
         layers = [None if layer is None else _place_in(plans, layer.to_json()) for layer in self.layers]
-        values = {"ropewalk": self.ropewalk, "line": self.line, "target_len": self.target_len}
+        values: dict[str, Any] = {"ropewalk": self.ropewalk, "line": self.line, "target_len": self.target_len}
+        if self.shorter:
+            values["shorter"] = [plan.to_json() for plan in self.shorter]
         return json.dumps({**values, "layers": layers, "plans": [*plans.values()]})
 
     @classmethod
     def from_json(cls, text: str) -> ModelPlan:
         """The inverse of `to_json`. Unknown keys, and methods that this version does not know, are errors."""
         values = read_json(text, "plan") if isinstance(text, str) else text
-        _require_keys("plan", values, ["ropewalk", "line", "target_len", "layers", "plans"])
+        shorter = values.get("shorter", []) if isinstance(values, dict) else []
+        keys = ["ropewalk", "line", "target_len", "layers", "plans"]
+        _require_keys("plan", values, [*keys, "shorter"] if shorter else keys)
         with name_errors(f"plan of ropewalk {values['ropewalk']}"):
             target_len, layers, plans = values["target_len"], values["layers"], values["plans"]
             if isinstance(target_len, bool) or not isinstance(target_len, int) or target_len < 1:
@@ -136,7 +141,17 @@ class ModelPlan:
             _require_indices(layers, plans)
             read = [LayerPlan.from_json(plan) for plan in plans]
             chosen = tuple(None if index is None else read[index] for index in layers)
-            return cls(chosen, target_len, str(values["line"]), str(values["ropewalk"]))
+            plan = cls(chosen, target_len, str(values["line"]), str(values["ropewalk"]))
+            return replace(plan, shorter=_read_shorter(shorter, plan))
+
+    @property
+    def by_request(self) -> tuple[ModelPlan, ...]:
+        """The plans that one is chosen from for each request, by growing length; or this one alone."""
+        return (*self.shorter, self)
+
+    def index_of(self, length: int) -> int:
+        """Which of them computes a request of so many tokens with its answer: the first that covers it."""
+        return sum(plan.target_len < length for plan in self.shorter)
 
     @property
     def planned(self) -> list[LayerPlan]:
@@ -151,7 +166,7 @@ class ModelPlan:
     @property
     def reads_images(self) -> bool:
         """Whether tokens may have several positions, such as those of images: one table says all."""
-        return self.is_tables and self.rotary(self.target_len).row_scale is None
+        return self.is_tables and all(plan.rotary(plan.target_len).row_scale is None for plan in self.by_request)
 
     @cached_property
     def why_not_tables(self) -> str:
@@ -230,6 +245,20 @@ def _require_keys(field: str, values: Any, keys: Sequence[str]) -> None:
     if not isinstance(values, Mapping) or set(values) != set(keys):
         got = sorted(values) if isinstance(values, Mapping) else values
         raise Unreadable(field, f"a JSON object of {', '.join(keys)}", got, remedy="export the model again")
+
+
+def _read_shorter(texts: Any, whole: ModelPlan) -> tuple[ModelPlan, ...]:
+    """The plans of shorter requests: of the same layers, by growing length, and all in tables."""
+    if not isinstance(texts, list):
+        raise Unreadable("shorter", "a list of plans", texts)
+    shorter = tuple(map(ModelPlan.from_json, texts))
+    lengths = [plan.target_len for plan in (*shorter, whole)]
+    alike = all(
+        [layer is None for layer in plan.layers] == [layer is None for layer in whole.layers] for plan in shorter
+    )
+    if lengths != sorted(set(lengths)) or not alike or (shorter and not all(p.is_tables for p in (*shorter, whole))):
+        raise Unreadable("shorter", "plans of the same layers, by growing length, that tables carry", lengths)
+    return shorter
 
 
 def _require_indices(layers: Any, plans: Any) -> None:

@@ -11,10 +11,12 @@ from ropewalk.cli import completion
 from ropewalk.cli.models import (
     Extension,
     Model,
+    RequestFactors,
     To,
     folder_for,
     load_model,
     parse_for_model,
+    request_factors as read_factors,
     require_plausible,
     target,
 )
@@ -60,6 +62,7 @@ def export(
     engine: Target = "",
     to: To = "",
     plugin: Plugin = None,
+    request_factors: RequestFactors = "",
     config_only: ConfigOnly = False,
     force: Force = False,
     as_json: AsJson = False,
@@ -67,7 +70,7 @@ def export(
     options: LoadOptions,
 ) -> None:
     """Write the model so that an engine or a trainer runs it under the extension, or say why it cannot."""
-    target_len = target(to)
+    target_len, factors = target(to), read_factors(request_factors)
     of_file = model.endswith(GGUF) and engine in ("", "llama.cpp")
     engine = engine or ("llama.cpp" if of_file else "vllm")
     if engine not in (*ENGINES, *TRAINERS):
@@ -84,22 +87,23 @@ def export(
         from ropewalk.engines.config_only import export_config
 
         place = Path(out) if out else None
-        done = export_config(model, fitted, place, target=engine, target_len=target_len, plugin=plugin, options=options)
-        return _say(done, as_json)
+        asked: dict[str, Any] = {"plugin": plugin, "request_factors": factors, "options": options}
+        return _say(export_config(model, fitted, place, target=engine, target_len=target_len, **asked), as_json)
     from ropewalk.engines.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
 
     require_directory(out or None, engine, "--out")
     if of_file:
-        more: dict[str, Any] = {"extension": fitted, "force": force, "options": options}
+        more: dict[str, Any] = {"extension": fitted, "options": options}
         source: Any = model
     else:
         require_own_files(model if out else None)
         tokenizer, source = load_tokenizer(model, options) if out else None, load_model(model, options)
         take_off(source).put_on(source, fitted, target_len=target_len)
-        more = {"tokenizer": tokenizer, "force": force}
-    result = write(source, out or None, target=engine, target_len=target_len, plugin=plugin, **more)
+        more = {"tokenizer": tokenizer}
+    more |= {"plugin": plugin, "request_factors": factors, "force": force}
+    result = write(source, out or None, target=engine, target_len=target_len, **more)
     _say(result, as_json)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ropewalk.engines.vllm.versions import why_not_reached
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
-from ropewalk.extension.static import is_dynamic, why_not_in_pages
+from ropewalk.extension.static import freeze, is_dynamic, request_lengths, why_not_in_pages
 from ropewalk.hf.attach.attention import why_not_supported
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
@@ -31,11 +32,12 @@ from ropewalk.hf.checkpoint.sidecar import is_same, whole_state
 from ropewalk.hf.probe.capture import OWN_MASK
 from ropewalk.hf.probe.facts import SCHEDULE, TwoTables
 from ropewalk.hf.probe.host import loadable_config, quiet, require_savable
-from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, type_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, freeze_layer, is_lifted, type_of
 from ropewalk.hf.use.save import save_weights
 from ropewalk.methods.facts import MODEL
 
 TEXT_ALONE = " --language-model-only"
+FIRST_RUNNER = "VLLM_USE_V2_MODEL_RUNNER=0 "  # the only one that tells the plugin whose token is whose
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
 
 
@@ -65,6 +67,34 @@ def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> 
     return (None if by_tables else _why_not_attended(handle.layers)) or plans
 
 
+def plans_by_request(
+    host: PreTrainedModel, handle: Handle, factors: Sequence[float], target_len: int | None
+) -> Plans | DoesNotFit:
+    """Plans of which a request takes that of the smallest factor that covers it, or why there are none."""
+    line, lengths = line_of(handle.extension), request_lengths(factors, handle.facts)
+    if not is_dynamic(handle.extension):
+        sentence = f"{line} has no factor that a request could choose"
+        return DoesNotFit.because("request_factors", sentence, remedy="export a dynamic one, such as dynamic_yarn")
+    if target_len not in (None, lengths[-1]):
+        rule = f"{lengths[-1]}, which the largest factor covers, or left out"
+        return DoesNotFit("target_len", rule, target_len)
+    by_length: list[Plans] = []
+    for length in lengths:
+        layers = tuple(freeze_layer(layer, length) for layer in handle.layers)
+        static = replace(handle, extension=freeze(handle.extension, handle.facts, length), layers=layers)
+        plans = plans_for(host, static, length)
+        if isinstance(plans, DoesNotFit):
+            return plans
+        if why := next((plan.why_not_tables for plan in plans.values() if not plan.is_tables), ""):
+            return DoesNotFit.because("request_factors", f"a factor for each request is chosen among tables, and {why}")
+        by_length.append(plans)
+    *shorter, whole = by_length
+    said = f"{line}, static at {', '.join(f'{factor:g}' for factor in factors)} by request"
+    return {
+        kind: replace(plan, line=said, shorter=tuple(plans[kind] for plans in shorter)) for kind, plan in whole.items()
+    }
+
+
 def line_of(extension: Extension) -> str:
     """The methods of an extension in a line, for people; layers of their own are only mentioned."""
     specs = "+".join(str(spec) for specs in extension.specs.values() for spec in specs) or "rope"
@@ -76,6 +106,12 @@ def is_for_text_alone(plans: Plans, config: Any) -> bool:
     text = config.get_text_config()
     sees = text is not config and bool((text.rope_parameters or {}).get("mrope_section"))
     return sees and not all(plan.reads_images for plan in plans.values())
+
+
+def complete(command: str, plans: Plans, config: Any) -> str:
+    """A command that starts vLLM, with what plans need of it."""
+    chooses = any(plan.shorter for plan in plans.values())
+    return FIRST_RUNNER * chooses + command + TEXT_ALONE * is_for_text_alone(plans, config)
 
 
 def write_plans(host: PreTrainedModel, plans: Plans, place: Path) -> None:

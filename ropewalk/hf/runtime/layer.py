@@ -18,6 +18,7 @@ from ropewalk.equation import reference_weights
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import Tokens
+from ropewalk.extension.static import freeze
 from ropewalk.hf.probe.capture import CHOSEN, SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.facts import apply_to_own_tables, is_stretched
 from ropewalk.hf.probe.probed_layer import ProbedLayer
@@ -123,6 +124,11 @@ def _replaced_part(reach: Reach | None, extension: Extension) -> Extension:
     """The part of an extension that replaces the schedule of a windowed layer: frequencies with their temperature."""
     scales = tuple(spec for spec in extension.scales if spec.of_frequencies)
     return Extension(frequencies=extension.frequencies, reach=reach, scales=scales, replaces_scaling=True)
+
+
+def freeze_layer(layer: ExtendedLayer, length: int) -> ExtendedLayer:
+    """The layer with its dynamic schedule made static for texts of one length."""
+    return layer._replace(extension=freeze(layer.extension, layer.facts, length))
 
 
 def _felt_scales(extension: Extension, layer: ProbedLayer) -> tuple[Scale, ...]:

@@ -1,6 +1,7 @@
 """Export for vLLM with Ropewalk's plugin: what is in the config is what is in force in the layers."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, Unreadable
+from ropewalk import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.engines.export import export
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.vllm import plans
@@ -279,3 +280,58 @@ def test_a_class_that_ignores_the_plan_is_refused(tmp_path, monkeypatch):
     model = tiny("llama", num_hidden_layers=1)
     with pytest.raises(DoesNotFit, match="would load as the base model"):
         exported(model, tmp_path / "out", "log_n")
+
+
+FACTORS = (1, 2, 4)
+
+
+def by_request(model, place, text="dynamic_yarn", **options):
+    return exported(model, place, text, **{"target_len": None, "request_factors": FACTORS, **options})
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_a_factor_for_each_request_is_a_plan_for_each(tmp_path, kind):
+    model = tiny(kind, max_position_embeddings=128, num_hidden_layers=6)
+    result, config, _ = by_request(model, tmp_path / "out")
+    parameters = config["rope_parameters"]
+    plan = plan_of(parameters.get("full_attention", parameters))
+    assert [one.target_len for one in plan.by_request] == [128, 256, 512]
+    assert [plan.index_of(length) for length in (1, 128, 129, 256, 257, 512)] == [0, 0, 1, 1, 2, 2]
+    for factor, one in zip(FACTORS, plan.by_request, strict=True):
+        with extended(model, f"yarn:factor={factor}") as handle:
+            static = next(layer for layer in handle.layers if not layer.left_alone)
+        (planned, *_), first = one.planned, torch.tensor([0])
+        tables = [x.extension.frequencies_or_rope.table(x.facts, 1).inv_freq for x in (planned, static)]
+        scales = [[spec.scale(first, x.facts, {}) for spec in x.extension.scales] for x in (planned, static)]
+        assert torch.equal(*tables)
+        assert scales[0] == scales[1]
+    assert result.command == f"VLLM_USE_V2_MODEL_RUNNER=0 vllm serve {tmp_path / 'out'} --max-model-len 512"
+    assert "by vLLM's own kernels, with tables from the plugin" in str(result)
+    assert "--override-generation-config" in str(result)
+    assert config["ropewalk"].endswith("static at 1, 2, 4 by request")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"text": "yarn:factor=4"}, "has no factor that a request could choose; export a dynamic one"),
+        ({"text": "dynamic_yarn+rerope:window=8"}, "chosen among tables, and rerope changes which keys"),
+        ({"target": "sglang"}, "needs Ropewalk's plugin"),
+        ({"plugin": False}, "needs Ropewalk's plugin"),
+        ({"target_len": 128}, "512, which the largest factor covers"),
+        ({"request_factors": (2, 1)}, "growing numbers of at least 1"),
+    ],
+)
+def test_a_factor_for_each_request_that_cannot_be_is_refused(tmp_path, options, reason):
+    with pytest.raises((DoesNotFit, InvalidValue), match=re.escape(reason)):
+        by_request(tiny("llama", max_position_embeddings=128), tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_plans_of_requests_that_were_tampered_with_are_refused(tmp_path):
+    _, config, _ = by_request(tiny("llama", max_position_embeddings=128), tmp_path / "out")
+    written = json.loads(config["rope_parameters"]["ropewalk"])
+    first, second = written["shorter"]
+    for wrong in ([second, first], [first, first], "no list", [json.dumps({**written, "shorter": []})]):
+        with pytest.raises(Unreadable):
+            ModelPlan.from_json(json.dumps({**written, "shorter": wrong}))

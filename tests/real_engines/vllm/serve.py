@@ -34,7 +34,10 @@ TOP = 5
 
 
 def engine(job):
-    program, verb, place, *flags = shlex.split(job["command"])
+    words = shlex.split(job["command"])
+    while "=" in words[0]:  # of the environment
+        os.environ.update([words.pop(0).split("=")])
+    program, verb, place, *flags = words
     assert (program, verb) == ("vllm", "serve"), job["command"]
     parser = make_arg_parser(FlexibleArgumentParser())
     asked = parser.parse_args(["--model", place, *flags, *HERE.split(), *shlex.split(job["options"])])

@@ -98,3 +98,42 @@ def test_guessed_tokens_are_checked_by_the_same_model(folder, tmp_path):
     guessed = plain._replace(options=f"{ANEW} --speculative-config '{json.dumps(guessing)}'")
     served = ask({"plain": plain, "guessed": guessed}, tmp_path)
     assert served["guessed"].answers[0].chosen == served["plain"].answers[0].chosen
+
+
+FACTORS = {1: (300, 504), 2: (505, 1016), 4: (1017, 1500)}  # prompts whose answers have 8 tokens, by their factor
+
+
+def under_factor(model, factor, ids):
+    """What the static schedule of a factor says of a prompt."""
+    with rw.extended(model, f"yarn:factor={factor}"):
+        return models.log_probabilities(model, ids)
+
+
+@pytest.mark.parametrize("kind", ["carried", pytest.param("qwen3_5_text", marks=pytest.mark.nightly)])  # with M-RoPE
+def test_each_request_has_the_smallest_factor_that_covers_it(kind, tmp_path):
+    """Together, in chunks, compiled, with cached prefixes: all prompts begin alike, and only those of one factor may
+    share keys."""
+    real = kind == "carried"
+    model, text = (models.carried(), models.prompt(1500)) if real else (models.small(kind), models.random_prompt(1500))
+    with rw.extended(model, "dynamic_yarn"):
+        result = rw.export(model, tmp_path / "served", target="vllm", request_factors=[*FACTORS])
+    cases = [(factor, text[:length]) for factor, lengths in FACTORS.items() for length in lengths]
+    small = "--max-num-batched-tokens 256 --block-size 32"
+    job = Job(result.command, [ids for _, ids in cases], decode=8, setup="" if real else "videos")
+    jobs = {
+        "anew": job._replace(options=f"{ANEW} {small}"),
+        "cached": job._replace(options=f"{CACHING} {small}", repeat=2, scores_prompts=False),
+        "compiled": job._replace(options=f"--no-enable-prefix-caching {small}"),
+    }
+    served = ask(jobs, tmp_path)
+    for i, (factor, ids) in enumerate(cases):
+        ours = under_factor(model, factor, ids)
+        answers = {name: one.answers[i] for name, one in served.items()}
+        for name, answer in answers.items():
+            assert (ours[-1, answer.decoded_ids[0]] - answer.decoded_values[0]).abs().max() < 1e-3, (factor, name)
+            assert answer.chosen == answers["anew"].chosen
+        for name in ("anew", "compiled"):
+            assert answers[name].gap(ours).largest < 1e-3
+        assert answers["cached"].cached >= len(ids) // 32 * 32 - 32
+        others = [under_factor(model, other, ids) for other in FACTORS if other != factor]
+        assert all(answers["anew"].gap(other).largest > 0.05 for other in others)

@@ -28,9 +28,11 @@ def register() -> None:
     _replace(utils, "initialize_model", lambda theirs: _refuse_unplanned(theirs, unknown))
     if not unknown:
         from vllm.model_executor.layers.attention import Attention
+        from vllm.v1.engine.core import EngineCore
 
-        from ropewalk.engines.vllm.plugin import attention, pages
+        from ropewalk.engines.vllm.plugin import attention, by_request, pages
 
+        _replace(EngineCore, "preprocess_add_request", by_request.naming_factors)
         _replace(Attention, "__init__", attention.following_plans)
         attention.register_backend()
         pages.register_pages()
@@ -89,9 +91,14 @@ def _refuse_unplanned(theirs: Callable[..., Any], unknown: str) -> Callable[...,
             if plans_of(config.hf_text_config):
                 raise _unknown(unknown)
             return theirs(vllm_config, *args, model_config=model_config, **kwargs)
+        from ropewalk.engines.vllm.plugin.by_request import choosing_tables, require_followed
         from ropewalk.engines.vllm.plugin.refusals import require_applied, require_loadable
 
         require_loadable(config)
+        if require_followed(vllm_config):
+            from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+
+            _replace(GPUModelRunner, "_prepare_inputs", choosing_tables)
         model = theirs(vllm_config, *args, model_config=model_config, **kwargs)
         require_applied(model, config, whole=vllm_config.parallel_config.pipeline_parallel_size == 1)
         return model

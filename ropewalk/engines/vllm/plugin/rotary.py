@@ -1,15 +1,21 @@
 """Rotary modules of vLLM under a plan: any static table, and a factor for each query row, in vLLM's own kernels.
 
+Where each request has a factor of its own, their tables lie one after the other, and a token's position is counted from
+the beginning of its request's table.
+
 What the modules are made of is a function of `get_rope`'s arguments, so layers with the same arguments share one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
+from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 from vllm.model_executor.layers.rotary_embedding.mrope import MRotaryEmbedding
 
@@ -19,14 +25,79 @@ from ropewalk.errors import DoesNotFit
 TABLE_ROWS = 2**16  # rows whose angles are computed at once, in float64
 
 
-class Rows(RotaryEmbedding):
+class Tables(NamedTuple):
+    """What a module computes: one table, or one for each factor that a request may have, by growing length."""
+
+    rotary: tuple[RotaryPlan, ...]
+    rows: tuple[int, ...]  # of each
+    base: float
+
+    @classmethod
+    def of(cls, plan: ModelPlan, positions: int, factor: int = 1) -> Tables:
+        """Those of a plan; the last one has so many positions, of which a token takes up to `factor`."""
+        lengths = [factor * length for length in (*(shorter.target_len for shorter in plan.shorter), positions)]
+        rotary = tuple(one.rotary(length) for one, length in zip(plan.by_request, lengths, strict=True))
+        return cls(rotary, tuple(lengths), plan.planned[0].facts.base)
+
+    @property
+    def dims(self) -> int:
+        """The rotating dimensions."""
+        return 2 * len(self.rotary[0].inv_freq)
+
+    @property
+    def starts(self) -> list[int]:
+        """The first row of each, and the end of the last."""
+        return [0, *accumulate(self.rows)]
+
+    @property
+    def scales(self) -> Tensor | None:
+        """The factor of the query in every row, float64; None where it is 1 everywhere."""
+        if all(one.row_scale is None for one in self.rotary):
+            return None
+        pairs = zip(self.rotary, self.rows, strict=True)
+        with torch.device("cpu"):
+            return torch.cat([torch.ones(n).double() if one.row_scale is None else one.row_scale for one, n in pairs])
+
+    def cos_sin(self, dtype: torch.dtype) -> Tensor:
+        """cos and sin of every row."""
+        pairs = zip(self.rotary, self.rows, strict=True)
+        return torch.cat([_cos_sin(one, rows, dtype) for one, rows in pairs]).to(torch.get_default_device())
+
+
+class OfRequests:
+    """A rotary module that may have a table for each factor of a request."""
+
+    plan: ModelPlan
+    starts: Sequence[int] = ()  # the first rows of several tables
+    starts_t: Tensor  # of several: that of each token of a step
+
+    def hold(self, starts: Sequence[int], tokens: int) -> None:
+        """Make room for the tokens of a step, whose tables begin at some of these rows."""
+        module: Any = self
+        self.starts = starts
+        module.register_buffer("starts_t", torch.zeros(tokens, dtype=torch.int64), persistent=False)
+
+    def choose(self, lengths: Sequence[int], counts: Any) -> None:
+        """Say the tables of the next step: so many tokens of each request, which ends within a length."""
+        with torch.device("cpu"):
+            starts = torch.tensor([self.starts[self.plan.index_of(length)] for length in lengths])
+            starts = starts.repeat_interleave(torch.as_tensor(counts, dtype=torch.int64))
+        self.starts_t[: len(starts)].copy_(starts)
+
+    def forward(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Any:
+        """Rotate by the rows of each token's table."""
+        if self.starts:
+            positions = positions + self.starts_t[: positions.shape[-1]]
+        return super().forward(positions, query, key)  # type: ignore[misc]
+
+
+class Rows(OfRequests, RotaryEmbedding):
     """vLLM's own module, with another table. A factor of all logits is in it, so that it costs nothing."""
 
-    def __init__(
-        self, rotary: RotaryPlan, head_size: int, rows: int, base: float, neox: bool, dtype: torch.dtype
-    ) -> None:
-        super().__init__(head_size, 2 * len(rotary.inv_freq), rows, base, neox, dtype, init_cache=False)
-        self.register_buffer("cos_sin_cache", _cos_sin(rotary, rows, dtype), persistent=False)
+    def __init__(self, tables: Tables, head_size: int, neox: bool, dtype: torch.dtype) -> None:
+        rows = sum(tables.rows)
+        super().__init__(head_size, tables.dims, rows, tables.base, neox, dtype, init_cache=False)
+        self.register_buffer("cos_sin_cache", tables.cos_sin(dtype), persistent=False)
 
 
 class Sections(NamedTuple):
@@ -37,29 +108,26 @@ class Sections(NamedTuple):
     positions_factor: int  # how many positions a token may take
 
 
-class RowsOfAxes(MRotaryEmbedding):
+class RowsOfAxes(OfRequests, MRotaryEmbedding):
     """vLLM's own module for tokens that have several positions, with another table."""
 
-    def __init__(
-        self, rotary: RotaryPlan, head_size: int, rows: int, base: float, neox: bool, dtype: torch.dtype, axes: Sections
-    ) -> None:
-        self._rotary, section = rotary, list(axes.section)
-        factor = axes.positions_factor
-        dims = 2 * len(rotary.inv_freq)
-        super().__init__(head_size, dims, rows, base, neox, dtype, section, axes.interleaved, positions_factor=factor)
+    def __init__(self, tables: Tables, head_size: int, neox: bool, dtype: torch.dtype, axes: Sections) -> None:
+        self._tables, factor = tables, axes.positions_factor
+        positions, section = tables.rows[-1] // factor, list(axes.section)
+        more: Any = {"mrope_interleaved": axes.interleaved, "positions_factor": factor}
+        super().__init__(head_size, tables.dims, positions, tables.base, neox, dtype, section, **more)
 
     def _compute_cos_sin_cache(self) -> Tensor:
-        return _cos_sin(self._rotary, self.cache_max_position_num, self.dtype)
+        return self._tables.cos_sin(self.dtype)
 
 
 class ScaledRows(Rows):
     """`Rows` whose queries are multiplied by a factor of their position before they are rotated."""
 
-    def __init__(
-        self, rotary: RotaryPlan, head_size: int, rows: int, base: float, neox: bool, dtype: torch.dtype
-    ) -> None:
-        super().__init__(rotary, head_size, rows, base, neox, dtype)
-        scale = torch.ones(rows) if rotary.row_scale is None else rotary.row_scale.float()
+    def __init__(self, tables: Tables, head_size: int, neox: bool, dtype: torch.dtype) -> None:
+        super().__init__(tables, head_size, neox, dtype)
+        scale = tables.scales
+        scale = torch.ones(1) if scale is None else scale.float()
         self.register_buffer("row_scale", scale[:, None].to(torch.get_default_device()), persistent=False)
 
     def forward_native(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Any:
@@ -132,11 +200,24 @@ def rotary_module(
 def _make(plan: ModelPlan, head_size: int, rows: int, neox: bool, dtype: torch.dtype, axes: Sections | None) -> Module:
     if not plan.is_tables:
         return Unrotated()
-    rotary, base = plan.rotary(rows), plan.planned[0].facts.base
-    if axes is not None and rotary.row_scale is None:
-        return RowsOfAxes(rotary, head_size, rows, base, neox, dtype, axes)
-    kind = Rows if rotary.row_scale is None else ScaledRows
-    return kind(rotary, head_size, rows, base, neox, dtype)
+    tables = Tables.of(plan, rows)
+    scaled = tables.scales is not None
+    if axes is None or scaled:
+        module: Rows | RowsOfAxes = (ScaledRows if scaled else Rows)(tables, head_size, neox, dtype)
+    else:
+        tables = Tables.of(plan, rows, axes.positions_factor)
+        module = RowsOfAxes(tables, head_size, neox, dtype, axes)
+    if plan.shorter:
+        module.hold(tables.starts[:-1], _most_tokens())
+    return module
+
+
+def _most_tokens() -> int:
+    """Tokens of a step, padded as a recorded one is."""
+    config = get_current_vllm_config()
+    recorded: int = config.compilation_config.max_cudagraph_capture_size or 0
+    most: int = max(config.scheduler_config.max_num_batched_tokens, recorded)
+    return most
 
 
 def _require_layout(plan: ModelPlan, head_size: int, rotary_dim: int, neox: bool) -> None:
@@ -153,6 +234,4 @@ def _cos_sin(rotary: RotaryPlan, rows: int, dtype: torch.dtype) -> Tensor:
     with torch.device("cpu"):
         parts = torch.split(torch.arange(rows).double(), TABLE_ROWS)
         angles = (torch.outer(part, rotary.inv_freq) for part in parts)
-        rounded = [(torch.cat([x.cos(), x.sin()], -1) * rotary.amplitude).to(dtype) for x in angles]
-        table = torch.cat(rounded)
-    return table.to(torch.get_default_device())
+        return torch.cat([(torch.cat([x.cos(), x.sin()], -1) * rotary.amplitude).to(dtype) for x in angles])
