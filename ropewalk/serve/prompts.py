@@ -15,6 +15,7 @@ from ropewalk.serve.service import NamedModel, ServedModels
 if TYPE_CHECKING:
     from ropewalk.methods.decoding import Decoding
 
+USUAL_SHARE = 4  # the part of the trained length that an answer may have where a factor is chosen by its limit
 USUAL_TOKENS = 16  # of a completion, as OpenAI has it
 LONGEST_DECODING = 200  # characters of a line of decoding
 
@@ -76,9 +77,14 @@ async def chat_requests(fields: ChatRequest, model: NamedModel, models: ServedMo
 
 
 def _remaining(model: NamedModel, read: int) -> int:
-    """Tokens that an answer may still have; under a reach that forgets, as many as the model was trained on."""
-    most = model.served.max_len
-    return model.served.facts.trained_len if most is None else max(most - read, 1)
+    """Tokens that an answer may still have; under a reach that forgets, as many as the model was trained on.
+
+    Where a factor is chosen for each request, an answer without a limit must not ask for the largest.
+    """
+    most, trained_len = model.served.max_len, model.served.facts.trained_len
+    if most is None:
+        return trained_len
+    return max(min(most - read, trained_len // USUAL_SHARE if model.served.by_length else most), 1)
 
 
 def _requests(

@@ -32,7 +32,7 @@ TEMPLATE = (
 
 def served(line):
     extension = parse("rope" if line == "bare" else line, trained_len=512, layers=6)
-    return SimpleNamespace(extension=extension, facts=FACTS, max_len=LINES[line])
+    return SimpleNamespace(extension=extension, facts=FACTS, max_len=LINES[line], by_length=())
 
 
 @cache

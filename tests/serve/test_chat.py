@@ -59,6 +59,13 @@ def test_without_a_number_an_answer_has_all_that_remains(client, server):
     assert server.engine.asked[1].sampling.max_tokens == 512
 
 
+def test_without_a_number_an_answer_does_not_ask_for_the_largest_factor(client, server):
+    engine = server.engine
+    engine.extensions["yarn:factor=4"].by_length = [(512, "to 512"), (2048, "to 2048")]
+    client.chat.completions.create(model="default@yarn:factor=4", messages=[HELLO])
+    assert engine.asked[0].sampling.max_tokens == 512 // 4
+
+
 def test_both_names_of_the_length_are_known(client, server):
     for name in ("max_tokens", "max_completion_tokens"):
         client.chat.completions.create(model="default", messages=[HELLO], **{name: 7})

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli.exit_status import STOPPED
-from ropewalk.cli.models import To, load_model, require_known, require_plausible, target
+from ropewalk.cli.models import (
+    RequestFactors,
+    To,
+    load_model,
+    request_factors as read_factors,
+    require_known,
+    require_plausible,
+    target,
+)
 from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.extension.notation import BARE, split_list
 from ropewalk.hf.load_options import LoadOptions
@@ -74,6 +82,7 @@ class Serving(NamedTuple):
     start: str
     lines: list[str]
     to: str
+    request_factors: tuple[float, ...]
     max_running: int
     max_waiting: int
     cache_bytes: int
@@ -86,6 +95,7 @@ def serve(
     port: Port = 8000,
     extensions: Extensions = None,
     to: To = "",
+    request_factors: RequestFactors = "",
     api_key: ApiKey = "",
     insecure: Insecure = False,
     allow_origin: AllowOrigin = None,
@@ -116,7 +126,7 @@ def serve(
         if not ORIGIN.fullmatch(origin):
             raise InvalidValue("--allow-origin", "* or an origin such as https://example.org", origin)
     size = byte_size(cache_memory, "--cache-memory")
-    wanted = Serving(model, options, start, lines, to, max_running, max_waiting, size)
+    wanted = Serving(model, options, start, lines, to, read_factors(request_factors), max_running, max_waiting, size)
     names = ("localhost", "127.0.0.1", "[::1]", host.lower()) if local and not api_key else ()
     try:
         from ropewalk.serve.server import HttpServer, bind
@@ -156,7 +166,7 @@ def load(wanted: Serving) -> ServedModels:
     if handle is not None:  # it was saved under an extension
         lines = {SAVED: handle.extension, **lines}
         start = wanted.start or SAVED
-    served = served_extensions(host, lines, target_len=target_len)
+    served = served_extensions(host, lines, target_len=target_len, request_factors=wanted.request_factors)
     model = ServedModel(host, served, size=PAGE, limit=wanted.cache_bytes)
     engine = Engine(
         model,

@@ -194,9 +194,12 @@ class Engine:
         try:
             for ids in request.prompts:
                 self._require_known(ids)
-            texts = [self._text(request.extension, ids) for ids in request.prompts]
-            if request.session is not None:
-                texts = [self._sessions.enter(request, self._text(request.extension))]
+            longest = max(map(len, request.prompts)) + request.sampling.max_tokens
+            if request.session is None:
+                texts = [self._text(request.extension, longest, ids) for ids in request.prompts]
+            else:
+                new = self._text(request.extension, longest, before=self._sessions.text(request.session))
+                texts = [self._sessions.enter(request, new)]
             generation.begin(texts, self.tokenizer, self._ends, self._model.device)
             self._require_fit(generation)
         except Exception as refusal:
@@ -213,12 +216,25 @@ class Engine:
         together = f"the text has {length - answer:,} tokens and the answer may have {answer:,}, {length:,} in total"
         if most is not None and length > most and not request.prompt_logprobs:
             raise DoesNotFit.because("max_tokens", f"{together}; {request.extension} carries {most:,}", remedy=SHORTER)
-        if generation.held + generation.pages_needed > pool.count:
+        before = self._sessions.text(request.session)
+        again = before.held if before and before.extension != generation.texts[0].extension else 0  # until it is over
+        if again + generation.held + generation.pages_needed > pool.count:
             sentence = f"{together}; the server's --cache-memory has room for about {pool.count * pool.size:,}"
             raise DoesNotFit.because("max_tokens", sentence, remedy=SHORTER)
 
-    def _text(self, extension: str, ids: Sequence[int] = ()) -> PagedText:
-        return PagedText(self._model.pool, self.extensions[extension].retention, ids)
+    def _text(
+        self, extension: str, length: int, ids: Sequence[int] = (), *, before: PagedText | None = None
+    ) -> PagedText:
+        """A text of so many tokens with its answer, under what computes it. A session never goes back to less."""
+        by_length = self.extensions[extension].by_length
+        names, computing = [name for _, name in by_length], extension
+        if by_length:
+            total = length + (before.total if before else 0)
+            enough = sum(most < total for most, _ in by_length[:-1])
+            had = names.index(before.extension) if before and before.extension in names else 0
+            computing = names[max(enough, had)]
+        retention = self._model.computed[computing].retention
+        return PagedText(self._model.pool, retention, ids, extension=computing, kept=bool(names))
 
     def _finish(self, generation: Generation, *, whole: bool) -> None:
         """Release the pages of its texts; a session keeps them where its answer is complete."""
@@ -250,10 +266,10 @@ class Engine:
                 heard.append((one, q_bhid.clone(), k_bgjd.clone()))
 
         self._require_known(ids)
-        text = self._text(extension)
+        text = self._text(extension, len(ids))
         try:
             with scoped(LISTENER, listen):
-                self._model.step([Part(extension, ids, len(ids), text.make_room(len(ids)))])
+                self._model.step([Part(text.extension, ids, len(ids), text.make_room(len(ids)))])
             one, q_bhid, k_bgjd = heard[0]
             weights = reference_weights(q_bhid, k_bgjd, one.extension, one.facts, weights=one.weights)[0, head]
         finally:

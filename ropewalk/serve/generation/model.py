@@ -30,9 +30,10 @@ from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
 from ropewalk.attention.scoped import scoped
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
+from ropewalk.extension.static import freeze, is_dynamic, request_lengths
 from ropewalk.hf.attach.attention import attending_configs
 from ropewalk.hf.attach.extend import Modes, plan_extension
 from ropewalk.hf.attach.handle import ATTENTION, handle_of
@@ -40,7 +41,7 @@ from ropewalk.hf.probe.capture import OWN_MASK
 from ropewalk.hf.probe.host import attention_named, device_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.hooks import identity_rotation
-from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, prepare_for_rotation
+from ropewalk.hf.runtime.layer import LISTENER, ExtendedLayer, freeze_layer, prepare_for_rotation
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach.reach import furthest
 from ropewalk.serve.generation.pages import PagePool
@@ -55,7 +56,13 @@ PRODUCT_ATOL = {torch.float32: 1e-4, torch.bfloat16: 0.05}  # of the largest num
 
 
 class ServedExtension:
-    """The layers of the model under one extension, and what they need of pages."""
+    """The layers of the model under one extension, and what they need of pages.
+
+    With `by_length`, nothing is computed under the extension itself: a request is computed under the first static one
+    whose length it does not exceed.
+    """
+
+    by_length: Sequence[tuple[int, str]] = ()  # growing lengths, and the names of what computes them
 
     def __init__(self, extension: Extension, layers: Sequence[ExtendedLayer]) -> None:
         self.extension, self.layers = extension, layers
@@ -74,10 +81,18 @@ def served_extensions(
     lines: Mapping[str, str | Extension],
     *,
     target_len: int | None = None,
+    request_factors: Sequence[float] = (),
 ) -> dict[str, ServedExtension]:
     """The extensions of a model by name, the base model among them.
 
     A model that was saved under an extension loses it here, and has it again under the name that `lines` give it.
+
+    Args:
+        host: the model.
+        lines: the extensions, by the name that requests ask for.
+        target_len: the longest text, in tokens.
+        request_factors: growing factors. Each dynamic extension is computed under the smallest of them that covers a
+            request with its answer, for all of its tokens.
     """
     served: dict[str, ServedExtension] = {}
     handle = handle_of(host)
@@ -91,7 +106,23 @@ def served_extensions(
             if name == BARE:
                 Modes(host, plan.base).require(ATTENTION)
             served[name] = ServedExtension(plan.extension, plan.layers)
-    return served
+    return {**served, **_by_factor(served, request_factors)} if request_factors else served
+
+
+def _by_factor(served: Mapping[str, ServedExtension], factors: Sequence[float]) -> dict[str, ServedExtension]:
+    """The static extensions that requests to the dynamic ones are computed under."""
+    computed: dict[str, ServedExtension] = {}
+    for name, one in served.items():
+        if is_dynamic(one.extension):
+            lengths = request_lengths(factors, one.facts)
+            one.by_length, one.max_len = [(length, f"{name} to {length}") for length in lengths], lengths[-1]
+            for length, of_length in one.by_length:
+                layers = [freeze_layer(layer, length) for layer in one.layers]
+                computed[of_length] = ServedExtension(freeze(one.extension, one.facts, length), layers)
+    if not computed:
+        remedy = "serve one, such as dynamic_yarn, or leave it out"
+        raise InvalidValue("--request-factors", "for a dynamic extension", ", ".join(served), remedy=remedy)
+    return computed
 
 
 def _paged_layers(layers: Sequence[ExtendedLayer]) -> list[PagedLayer]:
@@ -123,7 +154,7 @@ def _max_len(layer: ExtendedLayer) -> int | None:
 class Part(NamedTuple):
     """The new tokens of one request in a step."""
 
-    extension: str
+    extension: str  # that computes it
     ids: Sequence[int]
     length: int  # tokens of the request with the new ones
     pages: Tensor  # [places]: the page of every `size` tokens
@@ -149,18 +180,22 @@ class ServedModel:
     def __init__(
         self, host: PreTrainedModel, extensions: Mapping[str, ServedExtension], *, size: int, limit: int
     ) -> None:
-        self.host, self.extensions, self.size = host, extensions, size
+        self.host, self.size = host, size
+        computed = {name: served for name, served in extensions.items() if not served.by_length}
+        parts = {name for served in extensions.values() for _, name in served.by_length}
+        self.extensions = {name: served for name, served in extensions.items() if name not in parts}  # to be asked for
+        self.computed = computed  # of these, and the static ones of those that have a factor for each request
         vocabulary: Any = host.get_input_embeddings().weight
         self.words = len(vocabulary)
         layers = [layer.probed for layer in next(iter(extensions.values())).layers]
         _require_only_attention(host, layers)
         shapes = [(layer.groups, layer.head_dim) for layer in layers]
-        lanes = max(served.lanes for served in extensions.values())
+        lanes = max(served.lanes for served in computed.values())
         self.device = device_of(host)
         self.pool = PagePool(shapes, lanes, size=size, limit=limit, dtype=host.dtype, device=self.device)
         self._pages: dict[str, list[Tensor]] = {}  # of each extension, layer by layer, in the lanes that it needs
         self._stages: dict[str, list[PageStages | None]] = {}
-        for name, served in extensions.items():
+        for name, served in computed.items():
             pages = zip(self.pool.buffers, served.paged, strict=True)
             self._pages[name] = [buffer[:, :, : layer.lanes] for buffer, layer in pages]
             self._stages[name] = [PageStages(self.pool.count) if layer.has_stages else None for layer in served.paged]
@@ -202,7 +237,7 @@ class ServedModel:
             batch = _batch(members := list(some), self.size, self.device)
             first, end = end, end + len(members)
             tokens = slice(starts[first], starts[end])
-            groups.append(Group(self.extensions[name], tokens, batch, self._pages[name], self._stages[name]))
+            groups.append(Group(self.computed[name], tokens, batch, self._pages[name], self._stages[name]))
         return groups
 
     def _attach(self, layers: Sequence[ProbedLayer]) -> ExitStack:

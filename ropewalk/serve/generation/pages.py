@@ -79,8 +79,12 @@ class PagedText:
     neighbours: `CHUNK` tokens, and fewer where much text is before them, so that no chunk takes long.
     """
 
-    def __init__(self, pool: PagePool, retention: Retention, ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, pool: PagePool, retention: Retention, ids: Sequence[int] = (), *, extension: str = "", kept: bool = False
+    ) -> None:
         self.pool, self.size = pool, pool.size
+        self.extension = extension  # that computes it
+        self.read: list[int] | None = [] if kept else None  # the tokens read, where another extension may follow
         self.first, self.last = retention  # tokens that stay visible: the first ones, and the last ones or None for all
         self.unread = list(ids)
         self.length = 0  # tokens read
@@ -104,6 +108,7 @@ class PagedText:
         behind what this text has in its last page."""
         turn = copy.copy(self)
         turn.unread, turn._table = list(self.unread), self._table.clone()
+        turn.read = None if self.read is None else list(self.read)
         turn._lent = frozenset(self._table[self._table != NO_PAGE].tolist())
         for page in turn._lent:
             self.pool.hold(page)
@@ -133,6 +138,8 @@ class PagedText:
 
     def advance(self, count: int) -> None:
         """Note that `count` unread tokens were read, and release the pages that no later token can see."""
+        if self.read is not None:
+            self.read += self.unread[:count]
         self.unread = self.unread[count:]
         self.length += count
         if self.last is not None:
@@ -189,10 +196,20 @@ class Sessions:
             raise SessionBusy(name)
         return None if session is None else session.state
 
+    def text(self, name: str | None) -> PagedText | None:
+        """What a session has read; None of one that is not there."""
+        session = None if name is None else self._known.get(name)
+        return None if session is None else session.text
+
     def enter(self, request: Request, new: PagedText) -> PagedText:
-        """The text of a session's next turn: what was read, and then the prompt. `new` is the text of a new session.
+        """The text of a session's next turn: what was read, and then the prompt.
 
         The prompt was made for one state of the session. Under another it would continue what nobody asked it to.
+
+        Args:
+            request: the turn.
+            new: the text of a new session, or of one that has outgrown the extension that computed it: then all of it
+                is read again.
         """
         name = str(request.session)
         session = self._known.get(name)
@@ -205,7 +222,10 @@ class Sessions:
         elif session.extension != request.extension:
             sentence = f"session {name!r} uses {session.extension}, and cannot continue under {request.extension}"
             raise Conflict.because("session", sentence, remedy="start another session")
-        session.turn = session.text.turn()
+        if session.text.extension == new.extension:
+            session.turn = session.text.turn()
+        else:
+            session.turn, new.unread = new, [*(session.text.read or ()), *session.text.unread]
         session.turn.unread += request.prompts[0]
         self._known.move_to_end(name)
         return session.turn

@@ -105,7 +105,7 @@ class Scheduler:
         for generation, text, ids, _ in work:
             pages = text.make_room(len(ids))
             wanted = slice(None) if generation.request.prompt_logprobs else slice(-1, None)
-            parts.append(Part(generation.request.extension, ids, text.length + len(ids), pages, wanted))
+            parts.append(Part(text.extension, ids, text.length + len(ids), pages, wanted))
         for (generation, text, ids, prompt), logits_tv in zip(work, self.model.step(parts), strict=True):
             generation.read(text, logits_tv, ids)
             generation.attained += len(ids) * prompt

@@ -5,7 +5,7 @@ import random
 
 from ropewalk.serve.generation.engine import Engine
 from ropewalk.serve.generation.model import ServedModel, served_extensions
-from ropewalk.serve.generation.request import Sampling
+from ropewalk.serve.generation.request import Request, Sampling
 
 from hf.models import tiny
 from serve.conftest import START
@@ -31,8 +31,9 @@ class Letters:
         return "".join(chr(300 + n) for n in ids)
 
 
-def engine_of(host, *, limit=2**25, **options):
-    model = ServedModel(host, served_extensions(host, LINES, target_len=4096), size=SIZE, limit=limit)
+def engine_of(host, *, limit=2**25, lines=LINES, request_factors=(), **options):
+    served = served_extensions(host, lines, target_len=4096, request_factors=request_factors)
+    model = ServedModel(host, served, size=SIZE, limit=limit)
     return Engine(model, Letters(), name="tiny", **options), model
 
 
@@ -85,3 +86,20 @@ def held(engine):
 
 def greedy(count, **more):
     return Sampling(count, temperature=0, ignore_eos=True, **more)
+
+
+async def say(engine, name, text, count=10, *, session="s", said=None, **more):
+    """The next turn of a session, whose record has what was said."""
+    before = engine.session_state(session)
+    turns = (*(before.said if before else ()), said or text)
+    sampling = greedy(count, logprobs=2, **more)
+    return await answer(engine, Request(name, (text,), sampling, session, after=before, said=turns))
+
+
+def require_agreement(engine, session="s"):
+    """What was read is as long as what was said and answered, here where a text says itself."""
+    state, stored = engine.session_state(session), engine._sessions._known[session]
+    assert stored.turn is None
+    assert stored.text.total == state.tokens
+    assert stored.text.forgotten == state.forgotten
+    return state

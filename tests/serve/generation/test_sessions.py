@@ -9,30 +9,13 @@ from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.serve.generation.generation import Generation
 from ropewalk.serve.generation.request import QueueFull, Request, SessionBusy, SessionGone
 
-from serve.generation.small_engine import DRAW, SIZE, TEXTS, answer, ending, greedy, held, run
+from serve.generation.small_engine import DRAW, SIZE, TEXTS, answer, ending, greedy, held, require_agreement, run, say
 
 FIRST, LONG, LAST = TEXTS[3], TEXTS[4], TEXTS[2]
 
 
 def text_of(length):
     return tuple(DRAW.randrange(3, 101) for _ in range(length))
-
-
-async def say(engine, name, text, count=10, *, session="s", said=None, **more):
-    """The next turn of a session, whose record has what was said."""
-    before = engine.session_state(session)
-    turns = (*(before.said if before else ()), said or text)
-    sampling = greedy(count, logprobs=2, **more)
-    return await answer(engine, Request(name, (text,), sampling, session, after=before, said=turns))
-
-
-def require_agreement(engine, session="s"):
-    """What was read is as long as what was said and answered, here where a text says itself."""
-    state, stored = engine.session_state(session), engine._sessions._known[session]
-    assert stored.turn is None
-    assert stored.text.total == state.tokens
-    assert stored.text.forgotten == state.forgotten
-    return state
 
 
 @pytest.mark.parametrize("name", ["rerope", "streaming", "dynamic"])
