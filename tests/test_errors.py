@@ -1,5 +1,6 @@
 """The tree, and the form of its messages."""
 
+import ast
 import pickle
 import re
 import subprocess
@@ -12,15 +13,19 @@ import torch
 from ropewalk import errors
 from ropewalk.errors import is_out_of_memory
 
+from architecture.tree import FILES, assert_none, nodes
+
 PROJECT = (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
 
 
+LEAVES = {
+    name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, errors.RopewalkError)
+}
+
+
 def test_the_docstring_draws_the_tree():
-    leaves = {
-        name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, errors.RopewalkError)
-    }
-    assert all(name in errors.__doc__ for name in leaves)
-    assert all(getattr(errors, name).__mro__[1] in (errors.RopewalkError, ValueError) for name in leaves)
+    assert all(name in errors.__doc__ for name in LEAVES)
+    assert all(getattr(errors, name).__mro__[1] in (errors.RopewalkError, ValueError) for name in LEAVES)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +121,28 @@ def test_the_processors_own_words():
 
 def test_a_rule_that_ends_in_a_comma_makes_no_double_one():
     assert str(errors.InvalidValue("n", "at least 1, the least,", 0)) == "n must be at least 1, the least, got 0"
+
+
+def words(node):
+    """How many words an argument has, if it is written out or named as a rule; 0 if it is a value."""
+    source = ast.unparse(node)
+    written = isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
+    named = source.isupper() or re.search(r"['\"]|rule|reason|sentence|words|kind|TOKENS", source)
+    return len(source.split()) if written else 4 * bool(named)
+
+
+def test_every_error_has_its_field_first_and_then_its_rule():
+    kinds = LEAVES - {"UnknownName"}
+    raised = [
+        (path, node)
+        for path in FILES
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).removesuffix(".because") in kinds
+    ]
+    assert len(raised) > 600
+    assert_none(
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path, node in raised
+        for field, rule, *_ in [node.args]
+        if not 0 < words(rule) >= words(field) - 2
+    )

@@ -1,6 +1,7 @@
 """The page of a diagnosis: figures that have their numbers, a table, and sentences that follow from them."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -82,6 +83,9 @@ def test_maps_and_planes_have_what_they_show(found, drawn):
     values = [value for side in found.sides for layer in side.entropy.layers for value in layer]
     assert chart.shades == (min(values), max(values))
     assert drawn["logits_by_layer"].chart.panels[0].x.kind == "log"
+    sides = [replace(side, entropy=Curves((0.0, 1.0), ((math.nan, math.nan),))) for side in found.sides]
+    figures = [figure for part in parts(replace(found, sides=sides)) for figure in part.figures]
+    assert [{*map(float, one.chart.ends)} for one in figures if one.name == "entropy_by_layer"] == [{0}]
     planes = [plane for side in found.sides for plane in side.planes]
     for plane, panel in zip(planes, drawn["states"].chart.panels, strict=True):
         dots = [place for one in panel.series for place in zip(one.x, one.y, strict=True)]

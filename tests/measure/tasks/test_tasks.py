@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -193,6 +194,15 @@ def test_prompts_depend_on_seed_length_and_sample_and_on_no_extension(tmp_path, 
     other = Subject(model=who.model, tokenizer=who.tokenizer, corpus=who.corpus, longest=120, seed=1)
     prompts = [plain, task.prompt(who, short, 2), task.prompt(who, long, 1), task.prompt(other, short, 1)]
     assert len({tuple(prompt.ids) for prompt in prompts}) == 4
+
+
+@pytest.mark.sampled(cases=3)
+@pytest.mark.parametrize(("task", "lengths"), ASKING, ids=str)
+def test_prompts_that_are_tried_before_are_asked_later(tmp_path, monkeypatch, task, lengths):
+    made, tried = type(task).prompt, []
+    monkeypatch.setattr(type(task), "prompt", lambda *asked: tried.append(asked[2:]) or made(*asked))
+    replace(task, samples=1).require(subject(tmp_path, longest=120), lengths)
+    assert set(tried) == {(length, 0) for length in lengths}
 
 
 def test_filler_may_be_grass(tmp_path):
