@@ -24,6 +24,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.folders import make_folder
 from ropewalk.hf.attach.extend import extend
+from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.use.save import FAILURES
@@ -59,11 +60,7 @@ def export_config(
         raise DoesNotFit.because("config_only", sentence, remedy=LEAVE_OUT)
     config = fetch_config(model, options)
     host = stand_in(config)
-    handle = extend(host, extension, target_len=target_len, trained_len=options.trained_len)
-    host.config = config  # of the whole model: what is stated goes into it, and is judged by its sizes
-    plan = plan_export(handle, target, target_len, plugin)
-    if isinstance(plan, DoesNotFit):
-        raise plan
+    plan, handle = _plan(host, config, extension, target, target_len, plugin, options)
     stated, length = _stated(plan, host)
     reading = plan.reading if isinstance(plan, EngineConfig) else EngineReading(lowered=False)
     changes = changes_between(config, stated, reading.written)
@@ -74,6 +71,35 @@ def export_config(
             settle(reading, place)
     kind = plan.kind if isinstance(plan, EngineConfig) else "plugin"
     return Exported(kind, directory, command, tuple(_notes(plan, config, target, handle.facts.trained_len)))
+
+
+def require_exportable(
+    model: str, extension: Extension, *, target: str, target_len: int | None, plugin: bool | None, options: LoadOptions
+) -> None:
+    """Refuse, before the weights are read, what the export of a model would refuse by its config alone."""
+    config = fetch_config(model, options)
+    try:
+        host = stand_in(config)
+    except DoesNotFit:  # its code makes no small one; the export itself will tell
+        return
+    _plan(host, config, extension, target, target_len, plugin, options)
+
+
+def _plan(
+    host: Any,
+    config: Any,
+    extension: Extension,
+    target: str,
+    target_len: int | None,
+    plugin: bool | None,
+    options: LoadOptions,
+) -> tuple[EngineConfig | Plans, Handle]:
+    handle = extend(host, extension, target_len=target_len, trained_len=options.trained_len)
+    host.config = config  # of the whole model: what is stated goes into it, and is judged by its sizes
+    plan = plan_export(handle, target, target_len, plugin)
+    if isinstance(plan, DoesNotFit):
+        raise plan
+    return plan, handle
 
 
 def _stated(plan: EngineConfig | Plans, host: Any) -> tuple[Any, int]:

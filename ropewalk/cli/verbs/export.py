@@ -19,7 +19,7 @@ from ropewalk.cli.models import (
     target,
 )
 from ropewalk.cli.output import AsJson, print_json
-from ropewalk.errors import UnknownName
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.folders import require_new, require_new_file
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
@@ -74,6 +74,8 @@ def export(
         raise UnknownName("engine", engine, known=(*ENGINES, *TRAINERS))
     if not out and engine not in WITHOUT_FOLDER and not config_only:
         out = folder_for(model, extension, to, "" if of_file else engine) + (GGUF if of_file else "")
+    if force and not of_file:
+        raise InvalidValue.because("--force", "--force overwrites a GGUF file alone", remedy="leave it out")
     if of_file:
         require_new_file(Path(out), GGUF, force)
     elif out:
@@ -86,6 +88,7 @@ def export(
         place = Path(out) if out else None
         done = export_config(model, fitted, place, target=engine, target_len=target_len, plugin=plugin, options=options)
         return _say(done, as_json)
+    from ropewalk.engines.config_only import require_exportable
     from ropewalk.engines.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
@@ -96,6 +99,7 @@ def export(
         source: Any = model
     else:
         require_own_files(model if out else None)
+        require_exportable(model, fitted, target=engine, target_len=target_len, plugin=plugin, options=options)
         tokenizer, source = load_tokenizer(model, options) if out else None, load_model(model, options)
         take_off(source).put_on(source, fitted, target_len=target_len)
         more = {"tokenizer": tokenizer, "force": force}
