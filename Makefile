@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TWO := -n 2 --dist worksteal
 
-.PHONY: demo quick test nightly mutants sweep engines lint bench gpu real docs site dist release carried clean
+.PHONY: demo quick test nightly mutants sweep engines real-engines lint bench gpu real docs site dist release carried clean
 
 demo: .venv/installed
 	$(BIN)/ropewalk compare
@@ -42,6 +42,11 @@ sweep: .venv/installed
 # WRITE=--write` also writes what was measured into docs/results/engines (in one process: there is one file for each engine).
 engines: .venv/installed .venv-llama/installed .venv-mlx/installed .venv-vllm/installed
 	$(BIN)/python -m pytest tests/real_engines $(if $(WRITE),$(WRITE),$(TWO)) $(if $(TENTH_OF),--tenth-of $(TENTH_OF))
+
+# Two real models in every engine, on a real text within and beyond 8,192 tokens, beside our own numbers: hours of two cores.
+# A row is written when it is measured; `PYTHONPATH=tests .venv/bin/python -m real_engines.real --help` has less of it.
+real-engines: .venv/installed .venv-llama/installed .venv-mlx/installed .venv-vllm/installed
+	PYTHONPATH=tests $(BIN)/python -m real_engines.real
 
 # Ratios against plain attention, measured side by side; appended to benchmarks/results.
 bench: .venv/installed

@@ -18,16 +18,28 @@ ours, token by token. A figure is the largest difference within the trained leng
 these models are off by 1 to 20. `default` is the model that Ropewalk carries, trained on 512 tokens; the others are
 small, with random weights. A half precision is compared with our own model in that precision, and engines round
 elsewhere. `make engines` runs all of it again and fails where a figure is not below its bound."""
+REAL = """## Real models
+
+SmolLM2-135M-Instruct, trained on 8,192 tokens, and Gemma 3 270M, trained on 32,768, read the documentation of Python in
+each engine, from an export by `rw.export`, in float32 (llama.cpp with its cache in float32 too). A figure is a
+difference from our own log-probabilities of the text's tokens, in nats. Then 32 greedy tokens are written: they are
+ours, or the first other one is named with how far the two candidates are apart in our log-probabilities.
+`make real-engines` measures it."""
+READ = ("model", "engine", "extension", "kind", "tokens", "mean", "largest", "greedy tokens")
 RAN = ("model", "extension", "kind", "precision", "tokens", "within", "beyond", "bound")
 Row = Mapping[str, Any]
 
 
 def engines_page(folder: Path = RESULTS) -> str:
     """A section for each engine: what ran, then what is refused."""
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    read = [{**row, "engine": record["engine"]} for record in records for row in record["rows"] if "mean" in row]
     parts = [HEAD]
-    for path in sorted(folder.glob("*.json")):
-        record = json.loads(path.read_text())
-        ran = [row for row in record["rows"] if "refused" not in row]
+    if read:
+        read.sort(key=lambda row: (row["architecture"].lower(), row["tokens"]), reverse=True)
+        parts += [REAL, table_of(READ, map(_read, read))]
+    for record in records:
+        ran = [row for row in record["rows"] if "bound" in row and "mean" not in row]
         refused = [row for row in record["rows"] if "refused" in row]
         parts.append(f"## {record['engine']} {record['version']}")
         parts.append(table_of(RAN, map(_ran, ran)))
@@ -41,6 +53,11 @@ def _ran(row: Row) -> list[str]:
     note = f" {row['note']}" if "note" in row else ""
     cells = [row["architecture"], f"`{row['method']}`", row.get("kind", ""), row["dtype"], f"{row['tokens']:,}"]
     return [*cells, f"{row['inside']:.1e}", f"{row['beyond']:.1e}", f"{row['bound']:g}{note}"]
+
+
+def _read(row: Row) -> list[str]:
+    cells = [row["architecture"], row["engine"], f"`{row['method']}`", row["kind"], f"{row['tokens']:,}"]
+    return [*cells, f"{row['mean']:.1e}", f"{row['largest']:.1e}", row["greedy"]]
 
 
 def _refused(row: Row) -> list[str]:

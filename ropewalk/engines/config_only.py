@@ -6,7 +6,7 @@ The model is made narrow from its config (hf/use/stand_in.py), so that 140 GB of
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.folders import make_folder
 from ropewalk.hf.attach.extend import extend
+from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.use.save import FAILURES
@@ -62,11 +63,13 @@ def export_config(
         raise DoesNotFit.because("config_only", sentence, remedy=LEAVE_OUT)
     config = fetch_config(model, options)
     host = stand_in(config)
-    handle = extend(host, extension, target_len=target_len, trained_len=options.trained_len)
-    host.config = config  # of the whole model: what is stated goes into it, and is judged by its sizes
-    plan = plan_export(handle, target, target_len, plugin, request_factors)
-    if isinstance(plan, DoesNotFit):
-        raise plan
+    asked: dict[str, Any] = {
+        "target": target,
+        "target_len": target_len,
+        "plugin": plugin,
+        "request_factors": request_factors,
+    }
+    plan, handle = _plan(host, config, extension, options, asked)
     stated, length = _stated(plan, host)
     reading = plan.reading if isinstance(plan, EngineConfig) else EngineReading(lowered=False)
     changes = changes_between(config, stated, reading.written)
@@ -77,6 +80,34 @@ def export_config(
             settle(reading, place)
     kind = plan.kind if isinstance(plan, EngineConfig) else "plugin"
     return Exported(kind, directory, command, tuple(_notes(plan, config, target, handle.facts.trained_len)))
+
+
+def require_exportable(model: str, extension: Extension, options: LoadOptions, **asked: Any) -> None:
+    """Refuse, before the weights are read, what the export of a model would refuse by its config alone.
+
+    Args:
+        model: a folder, or a name on the hub.
+        extension: what is to be in force.
+        options: how the config is read.
+        **asked: what `plan_export` takes.
+    """
+    config = fetch_config(model, options)
+    try:
+        host = stand_in(config)
+    except DoesNotFit:  # its code makes no small one; the export itself will tell
+        return
+    _plan(host, config, extension, options, asked)
+
+
+def _plan(
+    host: Any, config: Any, extension: Extension, options: LoadOptions, asked: Mapping[str, Any]
+) -> tuple[EngineConfig | Plans, Handle]:
+    handle = extend(host, extension, target_len=asked["target_len"], trained_len=options.trained_len)
+    host.config = config  # of the whole model: what is stated goes into it, and is judged by its sizes
+    plan = plan_export(handle, **asked)
+    if isinstance(plan, DoesNotFit):
+        raise plan
+    return plan, handle
 
 
 def _stated(plan: EngineConfig | Plans, host: Any) -> tuple[Any, int]:

@@ -44,7 +44,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.static import freeze, is_dynamic
 from ropewalk.files import read_record
-from ropewalk.folders import make_folder, write_text
+from ropewalk.folders import make_folder, require_new, write_text
 from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.checkpoint.closed_config import FILE
@@ -142,6 +142,7 @@ def export(
     host, handle = extended_host(model)
     place = None if directory is None else Path(directory)
     if place:
+        require_new(place)
         require_own_files(*sources_of(host, tokenizer))
     plan = plan_export(handle, target, target_len, plugin, request_factors)
     if isinstance(plan, DoesNotFit):

@@ -73,6 +73,7 @@ from ropewalk.measure.tasks.task import Task
 from ropewalk.measure.tasks.task_line import tasks_named
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME
+from ropewalk.texts.corpora import require_source
 
 FEW_SAMPLES = 8  # texts of each length where the caller says nothing
 CORPUS = "stdlib"
@@ -191,6 +192,8 @@ def compare(
     lines, all_tasks = lines_of(extensions), tasks_asked(tasks, FEW_SAMPLES if samples is None else samples, tasks_of)
     asked, limit = list(tokens("lengths", lengths)), seconds_or_none("time_limit", time_limit)
     run.check(model)
+    if corpus:
+        require_source(corpus)
     measuring = measuring_by(run)
     with (
         open_folder(folder) as place,

@@ -13,12 +13,15 @@ from typing import Any
 from rich.console import RenderableType
 
 from ropewalk.engines.export import export
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
 from ropewalk.files import finite, record_json
 from ropewalk.hf import save as write_model
+from ropewalk.hf.attach.extend import require_beyond
+from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
 from ropewalk.measure.comparison.plan import in_precision, is_free
 from ropewalk.measure.material.subject import Subject, without_extension
@@ -28,7 +31,7 @@ from ropewalk.measure.report.tables import interval
 from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult
 from ropewalk.methods.spec import Json
-from ropewalk.models import NAME
+from ropewalk.models import NAME, path_of
 from ropewalk.search.conditions import LOADERS, Conditions
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting import Fitting, storage_in
@@ -36,9 +39,10 @@ from ropewalk.search.fitting_words import words
 from ropewalk.search.goal import Goal
 from ropewalk.search.pace import QUICK, USUAL, Planning, SearchPlan
 from ropewalk.search.report import as_json, ranked_tests, table, title, write_fit
-from ropewalk.search.studies import marks_of_study
+from ropewalk.search.studies import marks_of_study, require_storage
 from ropewalk.search.trials import MeasuredTrial
 from ropewalk.search.workers import helped
+from ropewalk.texts.corpora import require_source
 
 ELSEWHERE = "all:descriptions"  # the other corpus of the final test
 NONE_STATED = Conditions()
@@ -189,6 +193,11 @@ def fit(
     asked = {
         name: None if count is None else whole_number(name, count, least=FEWEST_TEXTS) for name, count in counts.items()
     }
+    for source in filter(None, (corpus, judge_on)):
+        require_source(source)
+    _require_lengths(model, run, length, conditions)
+    if run.storage:
+        require_storage(run.storage)
     with (
         open_folder(folder) as place,
         showing_progress("loading the model", shown=run.progress) as shown,
@@ -240,6 +249,15 @@ def _require_room_for(workers: int, model: Any, options: LoadOptions) -> None:
         raise InvalidValue.because("workers", sentence, remedy="leave workers out, or pass a name")
     if workers > 1 and options.is_spread:
         raise InvalidValue.because("device", "each of several workers would take all devices", remedy="name one device")
+
+
+def _require_lengths(model: Any, options: LoadOptions, length: int | None, conditions: Conditions) -> None:
+    """Refuse, before the weights are read, lengths that the config already rules out."""
+    if length is not None and isinstance(model, str | Path):
+        text = fetch_config(path_of(str(model)), options).get_text_config()
+        require_beyond("target_len", length, lengths_of(text, corrected=options.trained_len).original)
+    if length is not None and max(conditions.lengths, default=0) >= length:
+        raise DoesNotFit("lengths", f"below the target ({length})", max(conditions.lengths), remedy="leave it out")
 
 
 def _answer(request: FitRequest, fitting: Fitting) -> FittedExtension:

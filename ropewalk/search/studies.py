@@ -82,20 +82,33 @@ def open_study(
 ) -> optuna.Study:
     """The study of that name, new where there is none; in memory without storage."""
     sampler = Proposing(goal, takes)
+    with _opening(storage):
+        study = optuna.create_study(
+            storage=storage, study_name=name, sampler=sampler, pruner=Halving(), load_if_exists=True
+        )
+        _require_readable(study)
+        _require_same(study, name, {**marks, **{key: str(value) for key, value in goal.to_json().items()}})
+        release_the_dead(study)
+    return study
+
+
+def require_storage(storage: str) -> None:
+    """Refuse a storage that Optuna does not open."""
+    with _opening(storage):
+        optuna.storages.get_storage(storage)
+
+
+@contextmanager
+def _opening(storage: object) -> Iterator[None]:
+    """Report a storage that cannot be opened in one line."""
     try:
         with refuse_full_disk(storage, AGAIN):
-            study = optuna.create_study(
-                storage=storage, study_name=name, sampler=sampler, pruner=Halving(), load_if_exists=True
-            )
-            _require_readable(study)
-            _require_same(study, name, {**marks, **{key: str(value) for key, value in goal.to_json().items()}})
-            release_the_dead(study)
+            yield
     except RopewalkError:
         raise
     except Exception as wrong:  # every kind of storage has its own errors, and anything in it may be damaged
         summary = f"{type(wrong).__name__}: {why(wrong)}"
         raise Unreadable("storage", "a study that Optuna opens, as fit wrote it", storage, remedy=summary) from wrong
-    return study
 
 
 def marks_of_study(storage: str, name: str) -> dict[str, str]:

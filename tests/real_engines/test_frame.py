@@ -7,6 +7,8 @@ import torch
 
 from real_engines import models
 from real_engines.process import ask
+from real_engines.reading import CHUNK, read_and_write
+from real_engines.real import OwnAnswer
 from real_engines.record import Difference, Record, difference
 
 
@@ -54,6 +56,33 @@ def test_a_record_keeps_what_was_not_run_again_and_nothing_above_its_bound(tmp_p
     written = json.loads((tmp_path / "vllm.json").read_text())
     assert written["version"] == "2"
     assert {row["method"]: row["inside"] for row in written["rows"]} == {"a": 1e-3, "b": 1e-4}
+
+
+def test_a_text_is_read_in_pieces_and_written_on():
+    """A model whose next token depends on the last one alone."""
+    table = torch.randn(9, 9, generator=torch.Generator().manual_seed(0))
+    ids, begun = [n % 9 for n in range(2 * CHUNK + 3)], []
+
+    def step(part, start):
+        begun.append(start)
+        return table[part].numpy()
+
+    said, chosen, among = read_and_write(step, ids, 3)
+    expected, last = table.log_softmax(-1), ids[-1]
+    assert said == pytest.approx(expected[ids[:-1], ids[1:]].numpy(), abs=1e-6)
+    for token, row in zip(chosen, among, strict=True):
+        assert row == pytest.approx(expected[last].numpy(), abs=1e-6)
+        last = int(expected[last].argmax())
+        assert token == last
+    assert begun == [0, CHUNK, 2 * CHUNK, len(ids), len(ids) + 1]
+
+
+def test_the_first_other_token_is_named():
+    among = torch.tensor([[0.0, -1.0, -2.0], [-0.5, -0.51, -3.0]]).numpy()
+    ours = OwnAnswer(among[0], [0, 0], among)
+    assert ours.greedy([0, 0]) == "2 equal"
+    assert ours.greedy([0, 1]) == "1 equal, then a near tie: 1.0e-02 apart"
+    assert ours.greedy([2, 0]) == "0 equal, then another: 2.0e+00 apart"
 
 
 def test_prompts_and_models_are_the_same_every_time():

@@ -21,7 +21,7 @@ from ropewalk.cli.models import (
     target,
 )
 from ropewalk.cli.output import AsJson, print_json
-from ropewalk.errors import UnknownName
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.folders import require_new, require_new_file
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
@@ -77,18 +77,21 @@ def export(
         raise UnknownName("engine", engine, known=(*ENGINES, *TRAINERS))
     if not out and engine not in WITHOUT_FOLDER and not config_only:
         out = folder_for(model, extension, to, "" if of_file else engine) + (GGUF if of_file else "")
+    if force and not of_file:
+        raise InvalidValue.because("--force", "--force overwrites a GGUF file alone", remedy="leave it out")
     if of_file:
         require_new_file(Path(out), GGUF, force)
     elif out:
         require_new(Path(out))
     line = require_plausible(model, extension)
     fitted = parse_for_model(model, line or extension, to, options)
+    asked: dict[str, Any] = {"target": engine, "target_len": target_len, "plugin": plugin, "request_factors": factors}
     if config_only:
         from ropewalk.engines.config_only import export_config
 
         place = Path(out) if out else None
-        asked: dict[str, Any] = {"plugin": plugin, "request_factors": factors, "options": options}
-        return _say(export_config(model, fitted, place, target=engine, target_len=target_len, **asked), as_json)
+        return _say(export_config(model, fitted, place, options=options, **asked), as_json)
+    from ropewalk.engines.config_only import require_exportable
     from ropewalk.engines.export import export as write, require_directory
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
@@ -99,12 +102,11 @@ def export(
         source: Any = model
     else:
         require_own_files(model if out else None)
+        require_exportable(model, fitted, options, **asked)
         tokenizer, source = load_tokenizer(model, options) if out else None, load_model(model, options)
         take_off(source).put_on(source, fitted, target_len=target_len)
         more = {"tokenizer": tokenizer}
-    more |= {"plugin": plugin, "request_factors": factors, "force": force}
-    result = write(source, out or None, target=engine, target_len=target_len, **more)
-    _say(result, as_json)
+    _say(write(source, out or None, force=force, **asked, **more), as_json)
 
 
 def _say(result: Any, as_json: bool) -> None:

@@ -151,16 +151,17 @@ def _run(server: HttpServer, *, verbose: bool) -> None:
 
 def load(wanted: Serving) -> ServedModels:
     """The engine, started: in a thread, since importing torch and reading weights take seconds."""
-    from ropewalk.extension.parsing import read_line
+    from ropewalk.hf.attach.extend import require_extendable
     from ropewalk.hf.attach.handle import handle_of
     from ropewalk.serve.generation.engine import Engine
     from ropewalk.serve.generation.model import ServedModel, served_extensions
     from ropewalk.serve.service import ServedModels
 
     lines: dict[str, Any] = {line: line for line in [wanted.start, *wanted.lines] if line not in ("", BARE)}
+    target_len = target(wanted.to)
     for line in lines:
-        read_line(line)
-    tokenizer, target_len = load_tokenizer(wanted.model, wanted.options), target(wanted.to)
+        require_extendable(wanted.model, line, target_len, wanted.options)
+    tokenizer = load_tokenizer(wanted.model, wanted.options)
     host = place_model(load_model(wanted.model, wanted.options), wanted.options)
     start, handle = wanted.start or BARE, handle_of(host)
     if handle is not None:  # it was saved under an extension

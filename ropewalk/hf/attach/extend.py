@@ -26,10 +26,14 @@ from ropewalk.hf.attach.handle import (
 )
 from ropewalk.hf.attach.saving import replace_methods, store_with_adapters
 from ropewalk.hf.attach.tables import TableEdit, apply_tables, edit_for, identity_edit, why_not_followed, write
+from ropewalk.hf.checkpoint.fetch import fetch_config
+from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.probe.facts import (
     corrected_len,
     facts_of,
+    lengths_of,
     own_schedule_of,
+    parse_for_config,
     require_not_restated,
     what_happens,
     why_scaled_twice,
@@ -111,6 +115,14 @@ def _bind(handle: Handle, model: nn.Module) -> ExitStack:
         undo.callback(base.register_forward_pre_hook(handle.forwards.begin, prepend=True).remove)
         undo.callback(base.register_forward_hook(handle.forwards.end, always_call=True).remove)
         return undo.pop_all()
+
+
+def require_extendable(model: str, extension: str, target_len: int | None, options: LoadOptions) -> None:
+    """Refuse, before the weights are read, an extension that does not fit the lengths and layers of the config."""
+    text, line = fetch_config(model, options).get_text_config(), read_line(extension)
+    known, original = lengths_of(text, corrected=options.trained_len)
+    require_beyond("target_len", target_len, original if line.replaces_scaling else known)
+    parse_for_config(text, line, target_len, trained_len=options.trained_len)
 
 
 class Plan(NamedTuple):

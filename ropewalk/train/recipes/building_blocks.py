@@ -19,11 +19,12 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.folders import make_folder, write_whole
 from ropewalk.hf import load, save
-from ropewalk.hf.attach.extend import plan_extension
+from ropewalk.hf.attach.extend import plan_extension, require_extendable
 from ropewalk.hf.attach.handle import handle_of
-from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_tokenizer
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.runtime.layer import ExtendedLayer
 from ropewalk.hf.use.save import FAILURES, save_tokenizer
@@ -49,16 +50,25 @@ def rows_of(plan: TrainingPlan) -> int:
 
 
 def checkpoint(
-    model: str | Path, out: str | Path, options: LoadOptions = UNSTATED
+    model: str | Path,
+    out: str | Path,
+    options: LoadOptions = UNSTATED,
+    *,
+    extension: str = "",
+    length: int = 0,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model to begin from and its tokenizer, from a folder or by name; the folder that the run writes is refused.
 
-    In float32, as a plan says: in bfloat16 small steps would round to nothing.
+    In float32, as a plan says: in bfloat16 small steps would round to nothing. An extension for rows of a length is
+    refused before the weights are read, where the config says why.
     """
     model = path_of(str(model))
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
     require_own_files(model)
+    if extension:
+        known = lengths_of(fetch_config(model, options).get_text_config(), corrected=options.trained_len).trained
+        require_extendable(model, extension, length if length > known else None, options)
     loaded, tokenizer = load(model, options=options, dtype=torch.float32), fetch_tokenizer(model, options)
     end_token(tokenizer)  # refused now, and not when a corpus has been read
     return loaded, tokenizer

@@ -67,7 +67,8 @@ def carry_on(
         options: how the checkpoint is loaded.
         shared: the folder of the tokenised corpus, where it is not `out`.
     """
-    model, tokenizer = checkpoint(settings.model, out, options)
+    line, length = settings.extension, settings.length
+    model, tokenizer = checkpoint(settings.model, out, options, extension=line, length=length)
     short = trained_len(model)
     target_len = settings.length if settings.length > short else None
     if settings.short_rows is not None:

@@ -62,7 +62,8 @@ def long_instruct(out: str | Path, settings: LongInstructSettings, options: Load
         options: how the checkpoint is loaded.
     """
     folder, plan = Path(out), settings.plan
-    model, tokenizer = checkpoint(settings.model, folder, options)
+    line, length = settings.extension, settings.length
+    model, tokenizer = checkpoint(settings.model, folder, options, extension=line, length=length)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {text.name: text for text in documents(settings.corpus, "train", most=settings.characters)}
     pairs = _verified_pairs(settings, texts, tokenizer, asker(model, tokenizer), folder / QUESTIONS)

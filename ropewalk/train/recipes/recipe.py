@@ -25,6 +25,7 @@ from ropewalk.methods.record import (
     parameters,
     value_text as as_text,
 )
+from ropewalk.texts.corpora import require_source
 from ropewalk.train.checkpoints import changed_settings, steps_done
 from ropewalk.train.data.puzzles import PuzzleShares
 from ropewalk.train.processes import alone_in, wait_for_all
@@ -179,7 +180,10 @@ def run(recipe: Recipe, out: str | Path, texts: Mapping[str, str], options: Load
     """
     how = _options_for(recipe, options)
     settings, folder = recipe.read(texts), Path(out)
-    fixed = {name: value for name, value in settings.written().items() if name not in settings.changeable}
+    written = settings.written()
+    fixed = {name: value for name, value in written.items() if name not in settings.changeable}
+    if "corpus" in written and not (folder / RECIPE).is_file():  # a run that was begun keeps its texts as tokens
+        require_source(written["corpus"])
     if not settings.plan.progress:
         _hide_bars()
     with alone_in(folder), _undo_if_refused(folder, settings.costly):

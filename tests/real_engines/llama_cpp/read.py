@@ -1,7 +1,8 @@
 """Runs in llama.cpp's environment: the log-probabilities of every token that a GGUF file gives to prompts.
 
-A question holds the command that the export printed, and a list of prompts of token ids, or texts to tokenize. The
-command's options are those of llama-server; one that is not known here stops the run. libllama is the server's.
+A question holds the command that the export printed, and a prompt of token ids, or texts to tokenize. With `write` only
+the prompt's own tokens are told, and so many more are written. The command's options are those of llama-server; one
+that is not known here stops the run. libllama is the server's.
 """
 
 import argparse
@@ -9,10 +10,15 @@ import json
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy
 from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from reading import read_and_write
 
 ffi, lib = get_ffi(), get_lib()
 TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # enum ggml_type
@@ -73,25 +79,27 @@ def load(said):
     return model, context
 
 
-def log_probabilities(model, context, ids):
-    words = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
-    lib.llama_memory_clear(lib.llama_get_memory(context), True)
-    size, rows = lib.llama_n_batch(context), []
-    for start in range(0, len(ids), size):
-        part = ids[start : start + size]
-        batch = lib.llama_batch_init(len(part), 0, 1)
-        for i, token in enumerate(part):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, start + i, 1
-            batch.seq_id[i][0], batch.logits[i] = 0, True
-        batch.n_tokens = len(part)
-        status = lib.llama_decode(context, batch)
-        assert status == 0, f"llama_decode answers {status}"
-        logits = ffi.buffer(lib.llama_get_logits(context), 4 * words * len(part))
-        rows.append(numpy.frombuffer(logits, numpy.float32).reshape(len(part), words).astype(numpy.float64))
-        lib.llama_batch_free(batch)
-    logits = numpy.concatenate(rows)
-    logits -= logits.max(-1, keepdims=True)
-    return (logits - numpy.log(numpy.exp(logits).sum(-1, keepdims=True))).astype(numpy.float32)
+def logits(context, ids, start):
+    """Of tokens behind `start` others: tokens x vocabulary."""
+    words = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(lib.llama_get_model(context)))
+    batch = lib.llama_batch_init(len(ids), 0, 1)
+    for i, token in enumerate(ids):
+        batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, start + i, 1
+        batch.seq_id[i][0], batch.logits[i] = 0, True
+    batch.n_tokens = len(ids)
+    status = lib.llama_decode(context, batch)
+    assert status == 0, f"llama_decode answers {status}"
+    rows = ffi.buffer(lib.llama_get_logits(context), 4 * words * len(ids))
+    lib.llama_batch_free(batch)
+    return numpy.frombuffer(rows, numpy.float32).reshape(len(ids), words).copy()
+
+
+def log_probabilities(context, ids):
+    size = lib.llama_n_batch(context)
+    parts = [logits(context, ids[start : start + size], start) for start in range(0, len(ids), size)]
+    rows = numpy.concatenate(parts).astype(numpy.float64)
+    rows -= rows.max(-1, keepdims=True)
+    return (rows - numpy.log(numpy.exp(rows).sum(-1, keepdims=True))).astype(numpy.float32)
 
 
 def tokens(model, text):
@@ -108,8 +116,11 @@ def main():
     answer = {}
     for name, job in question.items():
         model, context = load(options(job["command"]))
-        if "ids" in job:
-            answer[f"{name}"] = log_probabilities(model, context, job["ids"])
+        if "write" in job:
+            step = partial(logits, context)
+            answer[f"{name}/said"], answer[f"{name}/chosen"], _ = read_and_write(step, job["ids"], job["write"])
+        elif "ids" in job:
+            answer[f"{name}"] = log_probabilities(context, job["ids"])
         for i, text in enumerate(job.get("texts", [])):
             answer[f"{name}/{i}"] = tokens(model, text)
         lib.llama_free(context)

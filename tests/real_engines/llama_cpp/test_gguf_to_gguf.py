@@ -32,15 +32,6 @@ LINES = {
 }
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The carried model as it was trained."""
-    place = tmp_path_factory.mktemp("plain") / "out"
-    with rw.extended(model := models.carried(), "rope"):
-        rw.export(model, place, target="llama.cpp", tokenizer=models.carried_tokenizer())
-    return place / "model.gguf"
-
-
 def asked(folder, ids, **commands):
     return ask(
         "llama.cpp",

@@ -1,7 +1,8 @@
 """Runs in mlx-lm's environment: the log-probabilities of every token that an exported folder gives to prompts.
 
 A question holds the command that the export printed, and token ids; the model is loaded and the prompt is read as
-`mlx_lm.server` does, in chunks that go through the cache.
+`mlx_lm.server` does, in chunks that go through the cache. With `write` only the prompt's own tokens are told, and so
+many more are written.
 """
 
 import argparse
@@ -14,6 +15,10 @@ import mlx.core as mx
 import numpy
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import load_model
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from reading import read_and_write
 
 CHUNK = 2048  # prefill_step_size
 
@@ -34,11 +39,21 @@ def log_probabilities(model, ids):
     return numpy.concatenate(rows)
 
 
+def written(model, ids, count):
+    cache = make_prompt_cache(model)
+    return read_and_write(
+        lambda part, start: numpy.array(model(mx.array([part]), cache=cache)[0].astype(mx.float32)), ids, count
+    )
+
+
 def main():
     question, answer = json.loads(Path(sys.argv[1]).read_text()), {}
     for name, job in question.items():
         model, _ = load_model(options(job["command"]).model)
-        answer[name] = log_probabilities(model, job["ids"])
+        if "write" in job:
+            answer[f"{name}/said"], answer[f"{name}/chosen"], _ = written(model, job["ids"], job["write"])
+        else:
+            answer[name] = log_probabilities(model, job["ids"])
     numpy.savez(sys.argv[2], **answer)
 
 
