@@ -216,6 +216,7 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
     notes = [
         "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
         f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
+        *(["not with --kv-cache-dtype fp8: Ropewalk's attention keeps keys in a floating type"] if hindrance else []),
     ]
     schedule = plan.planned[0].extension.frequencies_or_rope
     if is_dynamic(schedule):

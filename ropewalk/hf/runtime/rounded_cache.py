@@ -42,7 +42,7 @@ def rounded(x_bgnd: Tensor, rounding: Rounding) -> Tensor:
     """Keys or values as they come back from a quantised cache."""
     if rounding == "fp8":
         most = torch.finfo(FP8).max
-        return x_bgnd.clamp(-most, most).to(FP8).to(x_bgnd.dtype)  # without the limit they would become NaN
+        return x_bgnd.clamp(-most, most).to(FP8).to(x_bgnd.dtype)  # of which older versions of torch make NaN
     size = x_bgnd.shape[-1]
     group = next(count for count in range(min(GROUP, size), 0, -1) if size % count == 0)
     groups = x_bgnd.float().unflatten(-1, (-1, group))  # type: ignore[no-untyped-call]
