@@ -233,6 +233,7 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
     notes = [
         "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
         f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
+        *(["not with --kv-cache-dtype fp8: Ropewalk's attention keeps keys in a floating type"] if hindrance else []),
     ]
     if is_dynamic(extension := plan.planned[0].extension):
         exact = "" if unwrap(extension.frequencies_or_rope).wrappers else "short texts stay exact; "

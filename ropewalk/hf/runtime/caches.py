@@ -18,6 +18,7 @@ from ropewalk.attention.cache.buffers import RingBuffer
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.probed_layer import layer_bytes
+from ropewalk.hf.runtime.rounded_cache import RoundedCache
 
 # A cache belongs to the extension that filled it: under another, or under the base model, it is refused.
 #
@@ -186,7 +187,7 @@ def is_fresh(cache: Any, slots: Sequence[int]) -> bool:
 
     Only the slots of attention count; other layers keep their own contents, in a cache made for the model.
     """
-    if type(cache) is not DynamicCache or cache.offloading:
+    if type(cache) not in (DynamicCache, RoundedCache) or cache.offloading:
         return False
     if not cache.layers:
         return sorted(slots) == list(range(len(slots)))

@@ -1,7 +1,8 @@
-"""Differences from the base model on the same texts: by the length of the context, and by position in the longest text.
+"""Differences on the same texts: by the length of the context, by position in the longest text, and by the cache.
 
     by length:    loss of the last tokens at a length - the base model's at its trained length, or under a window of it
     by position:  loss of the tokens at a position    - the base model's at the same position
+    by cache:     loss of the last tokens with rounded keys and values - that with exact ones
 
 Texts differ more than extensions do; what two losses of one text have in common cancels out.
 """
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, difference_from
 from ropewalk.measure.comparison.verdict import NO_ESTIMATE
 from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of
-from ropewalk.measure.tasks import Context
+from ropewalk.measure.tasks import Context, QuantisedCache
 
 
 class PositionChange(NamedTuple):
@@ -28,6 +29,12 @@ def change_at(comparison: Comparison, candidate: Candidate, length: int) -> Esti
     """The change at one length; the verdict's at the longest. No estimate where the same tokens were not measured."""
     base = comparison.base.at(Context.name, comparison.trained_len)
     return difference_from(base, candidate.at(Context.name, length), comparison.standard_at(length))
+
+
+def change_by_cache(candidate: Candidate, cache: QuantisedCache, length: int) -> Estimate:
+    """What a quantised cache adds to the loss at a length."""
+    exact, rounded = (candidate.at(title, length) for title in (Context.name, cache.title))
+    return difference_from(exact, rounded, "loss")
 
 
 def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[PositionChange, ...]:

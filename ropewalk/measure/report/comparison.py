@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ropewalk.files import finite_json
-from ropewalk.measure.comparison.changes import change_at, changes_by_position
+from ropewalk.measure.comparison.changes import change_at, change_by_cache, changes_by_position
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, reach
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.drawing.names import name_of
@@ -19,7 +19,7 @@ from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
 from ropewalk.measure.report.predictions import predictions
 from ropewalk.measure.report.score_maps import biases_json
 from ropewalk.measure.report.sections import parts
-from ropewalk.measure.report.tables import page_notes, table, title
+from ropewalk.measure.report.tables import caches, page_notes, table, title
 from ropewalk.measure.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
 from ropewalk.measure.tasks import Context, Task
 from ropewalk.measure.tasks.outside import source_mark
@@ -151,6 +151,9 @@ def _candidate(comparison: Comparison, candidate: Candidate) -> dict[str, Any]:
         "over_window": candidate.over_window._asdict(),
         "change_by_length": {
             str(length): change_at(comparison, candidate, length)._asdict() for length in comparison.lengths
+        },
+        "change_by_cache": {
+            task.kind: change_by_cache(candidate, task, comparison.lengths[-1])._asdict() for task in caches(comparison)
         },
         "change_by_position": [
             {"position": row.position, "loss": row.loss, **row.change._asdict()}

@@ -14,10 +14,19 @@ from ropewalk.measure.report.formulas import formulas
 from ropewalk.measure.report.html_page import PagePart
 from ropewalk.measure.report.predictions import prediction_part, predictions
 from ropewalk.measure.report.score_maps import score_maps
-from ropewalk.measure.report.tables import estimated, mark, ordered, other_tokens
+from ropewalk.measure.report.tables import (
+    UNDER_CACHES,
+    caches,
+    estimated,
+    mark,
+    ordered,
+    other_tokens,
+    under_caches,
+)
 from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.tasks import Context, Task
 
+CACHES = "quantised caches"
 REACH = "effective length"
 ABOUT_REACH = (
     "weighted mean: the mean score over lengths, long or short ones weighted more. Then the longest length up to"
@@ -43,6 +52,7 @@ def parts(comparison: Comparison) -> list[PagePart]:
     known, longest = predictions(comparison), comparison.lengths[-1]
     return [
         *tasks,
+        *([PagePart(CACHES, UNDER_CACHES.capitalize(), (), under_caches(comparison))] if caches(comparison) else []),
         *([_effective_lengths(comparison, drawn)] if drawn else []),
         *([prediction_part(known)] if known else []),
         formulas(extensions, comparison.facts, longest, figures.keys_of(comparison)),

@@ -12,6 +12,7 @@ from rich.table import Table
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import UNUSED
 from ropewalk.hf.probe.facts import DROPPED
+from ropewalk.measure.comparison.changes import change_by_cache
 from ropewalk.measure.comparison.comparison import Candidate, Comparison
 from ropewalk.measure.comparison.runner import OUT_OF_MEMORY, WORKER_DIED
 from ropewalk.measure.comparison.verdict import BREAK, FINDS, INFINITE, NAN
@@ -19,13 +20,14 @@ from ropewalk.measure.metrics.intervals import BY_CHANCE, Estimate, groups_of
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.titles import of_projects
 from ropewalk.measure.report.written_tables import PageTable
-from ropewalk.measure.tasks import Context, Passkey, Task
+from ropewalk.measure.tasks import Context, Passkey, QuantisedCache, Task
 
 LEGEND = (
     "loss: mean over {tokens}, in nats per token, as the context grows. loss minus base: at the longest length, minus"
     " the base model's {standard}; below 0 is better.{asked} short damage: loss added to texts of the trained length."
     " time, cache: longest length."
 )
+UNDER_CACHES = "with keys and values rounded, as a quantised cache does"
 CORRECT = "share correct at the longest length"
 ASKED = {  # what a column of correct answers says
     "far": "far found: of the secret numbers farther away than the trained length, the share found",
@@ -85,7 +87,7 @@ def table(comparison: Comparison) -> PageTable:
         *((f"loss at {short(length)}", _losses([length])) for length in comparison.lengths),
         _change(comparison),
         *_shares(comparison, comparison.lengths),
-        *((task.title, _headlines(task, comparison.lengths)) for task in extra_tasks(comparison)),
+        *((task.title, _headlines(task, lengths_of(comparison, task))) for task in extra_tasks(comparison)),
         *_costs(comparison),
         VERDICT,
     ]
@@ -99,14 +101,50 @@ def terminal(comparison: Comparison) -> list[Table]:
     every = [losses, *_shares(comparison, lengths[-1:]), *_costs(comparison)]
     return [
         _filled(ranked(comparison), every).for_terminal(title(comparison)),
-        *(_of_task(comparison, task) for task in extra_tasks(comparison)),
+        *([under_caches(comparison).for_terminal(UNDER_CACHES, words=(0, 1))] if caches(comparison) else []),
+        *(_of_task(comparison, task) for task in extra_tasks(comparison) if task not in caches(comparison)),
         _filled(ranked(comparison), [_change(comparison), VERDICT]).for_terminal(words=range(3), long="ellipsis"),
     ]
 
 
 def _of_task(comparison: Comparison, task: Task) -> Table:
-    columns: list[Column] = [(short(length), _headlines(task, [length])) for length in comparison.lengths]
+    columns: list[Column] = [(short(length), _headlines(task, [length])) for length in lengths_of(comparison, task)]
     return _filled(ordered(comparison), columns).for_terminal(f"{task.title}: {task.headline}")
+
+
+def lengths_of(comparison: Comparison, task: Task) -> tuple[int, ...]:
+    """The lengths at which a task is measured."""
+    return task.at(comparison.lengths, comparison.trained_len)
+
+
+def caches(comparison: Comparison) -> list[QuantisedCache]:
+    """The tasks that round keys and values."""
+    return [task for task in comparison.tasks if isinstance(task, QuantisedCache)]
+
+
+def under_caches(comparison: Comparison) -> PageTable:
+    """At the longest length, the loss of each candidate with each quantised cache, and what is found far away."""
+    longest = comparison.lengths[-1]
+    far = "far" in answered(comparison)
+    head = (
+        "extension",
+        "cache",
+        f"loss at {short(longest)}",
+        "minus exact [95% CI]",
+        *([ANSWERS["far"]] if far else []),
+    )
+    rows = (
+        (
+            name_of(one.line),
+            task.kind,
+            _number(one, task.title, longest, "loss"),
+            interval(change_by_cache(one, task, longest), digits=3),
+            *([_percent(one, task.title, longest, "far")] if far else []),
+        )
+        for one in ordered(comparison)
+        for task in caches(comparison)
+    )
+    return PageTable(head, tuple(rows))
 
 
 def _filled(candidates: Sequence[Candidate], columns: Sequence[Column], *, ends_in_words: bool = False) -> PageTable:
@@ -238,13 +276,12 @@ def brief(extension: Extension, width: int = 110) -> str:
     return line if len(line) <= width else line[: width - 3] + "..."
 
 
-def interval(estimate: Estimate) -> str:
+def interval(estimate: Estimate, digits: int = 2) -> str:
     """A difference with its interval."""
     if not math.isfinite(estimate.value):
         return "-"
-    if math.isinf(estimate.low):
-        return f"{signed(estimate.value)} [one text]"
-    return f"{signed(estimate.value)} [{signed(estimate.low)}, {signed(estimate.high)}]"
+    value, low, high = (signed(number, digits) for number in estimate[:3])
+    return f"{value} [one text]" if math.isinf(estimate.low) else f"{value} [{low}, {high}]"
 
 
 def estimated(estimate: Estimate) -> str:
@@ -254,12 +291,12 @@ def estimated(estimate: Estimate) -> str:
     return value + (interval if math.isfinite(estimate.high - estimate.low) else "")
 
 
-def signed(value: float) -> str:
+def signed(value: float, digits: int = 2) -> str:
     """A difference with its sign; 0.00 and NaN have none."""
     if math.isnan(value):
         return "NaN"
-    text = f"{value:+.2f}"
-    return text if float(text) else "0.00"
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
 
 
 def change_head(comparison: Comparison) -> str:

@@ -1,5 +1,6 @@
 """What can be measured: one task in each file."""
 
+from ropewalk.measure.tasks.cache import QuantisedCache as QuantisedCache
 from ropewalk.measure.tasks.context import Context as Context
 from ropewalk.measure.tasks.damage import Damage as Damage
 from ropewalk.measure.tasks.generated.coreference import Coreference as Coreference
@@ -35,4 +36,5 @@ ALL: tuple[type[Task], ...] = (
     LongPPL,
     Latent,
     ManyContexts,
+    QuantisedCache,
 )

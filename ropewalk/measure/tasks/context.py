@@ -57,7 +57,7 @@ class Context(Task):
         text = self.text(subject, sample)
         ids = subject.begun(text.ids_n, length)[None]
         trained_len, last = subject.facts.trained_len, self.last_of(subject.facts.trained_len, length)
-        cache = DynamicCache(config=host_of(subject.model).config)
+        cache = self.cache(subject)
         every, plain = TokenLosses(*score_tokens(subject.model, ids, cache=cache)), text.plain(length - 1)
         scores = every.of(plain)
         size = text_bytes(subject.tokenizer, ids[0, 1:][-last:][text.plain(last)])
@@ -84,9 +84,18 @@ class Context(Task):
             result["window_loss"] = window_loss(subject, sample, most, self.samples)
         return result | (self._answers(subject, text, ids, cache) if self.questions else {})
 
+    @property
+    def of_texts(self) -> Json:
+        """What decides which tokens are scored, and what is asked."""
+        return {"samples": self.samples, "last": self.last, "questions": self.questions}
+
+    def cache(self, subject: Subject) -> DynamicCache:
+        """An empty cache for what is read."""
+        return DynamicCache(config=host_of(subject.model).config)
+
     def text(self, subject: Subject, sample: int) -> TextWithSecrets:
         """The passage of the longest length with its secrets; shorter lengths read its end."""
-        ids, random = subject.passages(self.samples)[sample], Random(f"{subject.seed}/{self.name}/{sample}")
+        ids, random = subject.passages(self.samples)[sample], Random(f"{subject.seed}/{Context.name}/{sample}")
         return with_secrets(subject.tokenizer, ids, self.questions, random)
 
     def _answers(self, subject: Subject, text: TextWithSecrets, ids: Tensor, cache: DynamicCache) -> Json:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ropewalk.errors import Conflict, UnknownName
 from ropewalk.extension.notation import FILE, Term, read_list
-from ropewalk.measure.tasks import ALL, Context, Task
+from ropewalk.measure.tasks import ALL, Context, QuantisedCache, Task
 from ropewalk.measure.tasks.outside import installed_tasks, package_of, task_of, tasks_in
 
 NAMES = {task.name: task for task in ALL}
@@ -29,7 +29,15 @@ def check_tasks(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
     for title, times in titles.items():
         if times > 1:
             raise Conflict.because("tasks", f"the task {title} is named twice", remedy="name every task once")
-    return (*([] if Context.name in titles else [Context(samples=samples)]), *tasks)
+    caches = [task for task in tasks if isinstance(task, QuantisedCache)]
+    like = caches[0].of_texts if caches else {"samples": samples}
+    context = next((task for task in tasks if isinstance(task, Context) and task.title == Context.name), None)
+    context, before = context or Context(**like), [] if context else [Context(**like)]
+    for task in caches:
+        if task.of_texts != context.of_texts:
+            sentence = f"{task.title} reads other texts than context: {task.of_texts}, not {context.of_texts}"
+            raise Conflict.because("tasks", sentence, remedy="give both the same samples, last and questions")
+    return (*before, *tasks)
 
 
 def _tasks(term: Term, samples: int) -> list[Task]:

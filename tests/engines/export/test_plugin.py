@@ -37,6 +37,7 @@ def test_what_only_the_plugin_carries_rides_in_the_config(tmp_path):
     assert result.kind == "plugin"
     assert "vLLM needs Ropewalk installed in its environment" in str(result)
     assert "by vLLM's own kernels, with tables from the plugin" in str(result)
+    assert "fp8" not in str(result)
     assert result.command == f"vllm serve {tmp_path / 'out'} --max-model-len {TARGET}"
     assert config["max_position_embeddings"] == TARGET
     plan = plan_of(config["rope_parameters"])
@@ -72,6 +73,7 @@ def test_what_tables_do_not_carry_needs_our_attention(tmp_path, text, reason):
     result, config, handle = exported(tiny("llama", num_hidden_layers=2), tmp_path / "out", text)
     assert result.kind == "plugin"
     assert f"by Ropewalk's attention: {reason}" in str(result)
+    assert "not with --kv-cache-dtype fp8" in str(result)
     assert result.command.endswith(f"--max-model-len {TARGET}")
     assert [layer.extension for layer in plan_of(config["rope_parameters"]).layers] == [
         layer.extension for layer in handle.layers

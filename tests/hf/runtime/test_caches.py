@@ -15,6 +15,7 @@ from ropewalk import InvalidValue, parse
 from ropewalk.extension.parsing import PRESETS
 from ropewalk.hf import extended
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
+from ropewalk.hf.runtime.rounded_cache import RoundedCache, rounded
 
 from hf.extended import CARRIED, IDS, MASK, PADDED, error, in_pieces
 from hf.models import tiny
@@ -175,9 +176,9 @@ class SixteenBits(QuantizedLayer):
         return kept[0] * kept[1]
 
 
-def quantised(config, residual=8):
+def quantised(config, residual=8, layer=SixteenBits):
     cache = QuantizedCache("fp8", config)
-    cache.layers = [SixteenBits(residual_length=residual) for _ in cache.layers]
+    cache.layers = [layer(residual_length=residual) for _ in cache.layers]
     return cache
 
 
@@ -193,6 +194,30 @@ def test_quantised(text):
         got = error(in_pieces(model, CUTS, quantised(model.config))[0], whole)
     assert CLOSE < usual < 1e-2
     assert usual / 10 < got < 3 * usual
+
+
+class Exact(SixteenBits):
+    """Keeps every number as it came, behind all that a quantised cache does with the newest ones and the order."""
+
+    _quantize, _dequantize = (lambda _, tensor, axis: tensor), (lambda _, kept: kept)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("text", HANDFUL)
+def test_quantised_without_an_error_is_exact(text):
+    """However the newest tokens are kept apart; and after its rows were put into another order, as beams are."""
+    model = model_of("llama")
+    with extended(model, parse(text, **LENGTHS)):
+        whole = logits(model, IDS, attention_mask=MASK, use_cache=False)
+        for residual in (1, 8, 30):
+            assert error(in_pieces(model, CUTS, quantised(model.config, residual, Exact))[0], whole) < CLOSE
+        swapped, last = torch.tensor([1, 0]), slice(50, None)
+        _, cache = in_pieces(model, [50], quantised(model.config, 8, Exact), mask=torch.ones_like(IDS))
+        cache.reorder_cache(swapped)
+        with torch.no_grad():
+            after = model(IDS[swapped, last], past_key_values=cache).logits
+        alike = logits(model, IDS[swapped], use_cache=False)[:, last]
+    assert float((after - alike).abs().max() / alike.abs().max()) < CLOSE
 
 
 def test_quantised_beyond_what_was_rounded_is_exact():
@@ -226,6 +251,51 @@ def test_generating_with_a_quantised_cache(text):
     with extended(model, parse(text, **LENGTHS)):
         assert fp8_error(model, IDS, MASK) < 1.5 * usual
     assert 0.05 < usual < 0.5
+
+
+class UnreplacedRounded(RoundedCache):
+    """Not of the type whose place ours takes."""
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("text", HANDFUL)
+@pytest.mark.parametrize("name", ["llama", "gemma3_text"])
+def test_rounded(text, name):
+    """Each number once: however a text is cut, in ours and in transformers' own layers.
+
+    Where sums in another order move a number across the border of two steps, it is a whole step away.
+    """
+    model = model_of(name)
+    with extended(model, parse(text, **LENGTHS)):
+        exact = logits(model, IDS, attention_mask=MASK, use_cache=False)
+        got, _ = in_pieces(model, CUTS, RoundedCache("int8", config=model.config))
+        usual = error(got, exact)
+        assert 1e-3 < usual < 0.3
+        for kind in (UnreplacedRounded, RoundedCache):
+            assert error(in_pieces(model, [25, 20, 15], kind("int8", config=model.config))[0], got) < usual / 3
+        _, cache = in_pieces(model, [25], RoundedCache("fp8", config=model.config), mask=torch.ones_like(IDS))
+        attends = model.config._attn_implementation == "ropewalk"
+        assert attends == any(isinstance(layer, ExtendedCacheLayer) for layer in cache.layers)
+
+
+def test_what_is_rounded_by_hand():
+    """int4 has 16 levels in each group of 32 numbers, or of a smaller even part of a head; fp8 ends at 448."""
+    levels = torch.arange(16.0).repeat(2)
+    assert torch.equal(rounded(levels, "int4"), levels)
+    mixed = torch.stack([levels, 100 * levels]).flatten()  # two groups, each with steps of its own
+    assert torch.equal(rounded(mixed, "int4"), mixed)
+    halves = torch.tensor([0.0, 0.4, 0.6, 15.0])
+    assert rounded(halves, "int4").tolist() == [0, 0, 1, 15]
+    assert torch.equal(rounded(torch.full((2, 80), 3.25), "int8"), torch.full((2, 80), 3.25))
+    x = torch.randn(1, 2, 5, 80, generator=torch.Generator().manual_seed(0))
+    for kind, steps in {"int8": 255, "int4": 15}.items():
+        groups, got = x.unflatten(-1, (4, 20)), rounded(x, kind)
+        step = (groups.amax(-1) - groups.amin(-1)) / steps
+        assert ((got.unflatten(-1, (4, 20)) - groups).abs().amax(-1) <= step / 2 * 1.001).all()
+        assert rounded(x.bfloat16(), kind).dtype == torch.bfloat16
+    assert rounded(torch.tensor([1.0, 1.06, 1.07, 1e4, -1e4]), "fp8").tolist() == [1, 1, 1.125, 448, -448]
+    with pytest.raises(InvalidValue, match="rounding must be one of int8, int4, fp8"):
+        RoundedCache("int3")
 
 
 def test_a_memory_says_to_transformers_what_a_cache_would():

@@ -12,7 +12,7 @@ from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import as_json, write_report
 from ropewalk.measure.report.sections import parts
 from ropewalk.measure.report.tables import estimated, extra_tasks, table, terminal
-from ropewalk.measure.tasks import Context, Needle, Ruler, StreamEval
+from ropewalk.measure.tasks import Context, Needle, QuantisedCache, Ruler, StreamEval
 
 from measure import oracles
 from measure.subjects import model, subject
@@ -104,6 +104,29 @@ def test_results_keep_each_kind_and_how_far_it_goes(made):
     assert stored["reach"]["needle"]["own"] == SHORT
     wrote = next(row for row in stored["rows"] if row["task"] == "niah_single_1")["samples"][0]["wrote"]
     assert wrote.strip().isdigit()
+
+
+def test_quantised_caches_have_a_table(tmp_path):
+    """A row for each extension and cache at the longest length: the loss, what is added to the exact one's, answers."""
+    kinds = [QuantisedCache(kind=kind, samples=2, questions=4) for kind in ("int8", "int4")]
+    who = subject(tmp_path, longest=128)
+    measured = measure_candidates(who, ["rerope:window=16"], [64, 128], Store(tmp_path / "cells"), tasks=kinds)
+    assert [task.title for task in measured.tasks] == ["context", "cache_int8", "cache_int4"]
+    _, caches, _ = terminal(measured)
+    assert [column.header for column in caches.columns][2:] == ["loss at 128", "minus exact [95% CI]", "far found"]
+    assert sorted(zip(*(column.cells for column in caches.columns[:2]), strict=True)) == [
+        *(("base model", "int4"), ("base model", "int8")),
+        *(("rerope:window=16", "int4"), ("rerope:window=16", "int8")),
+    ]
+    stored = json.loads(json.dumps(as_json(measured)))["candidates"][1]
+    losses = {row["task"]: [one["loss"] for one in row["samples"]] for row in stored["rows"] if row["length"] == 128}
+    for kind in ("int8", "int4"):
+        added = [a - b for a, b in zip(losses[f"cache_{kind}"], losses["context"], strict=True)]
+        assert stored["change_by_cache"][kind]["value"] == pytest.approx(sum(added) / 2)
+    assert {row["length"] for row in stored["rows"] if row["task"] == "cache_int8"} == {32, 128}
+    assert "quantised caches" in [part.name for part in parts(measured)]
+    again = measure_candidates(who, ["rerope:window=16"], [128], Store(tmp_path / "cells"), tasks=kinds[:1])
+    assert as_json(again)["candidates"][1]["change_by_cache"]["int8"] == stored["change_by_cache"]["int8"]
 
 
 def test_a_number_without_an_interval_stands_alone():

@@ -3,7 +3,7 @@
 import pytest
 
 from ropewalk.errors import Conflict, InvalidValue, UnknownName, Unreadable
-from ropewalk.measure.tasks import Context, Needle, Passkey, Ruler, StreamEval
+from ropewalk.measure.tasks import Context, Needle, Passkey, QuantisedCache, Ruler, StreamEval
 from ropewalk.measure.tasks.task_line import check_tasks, tasks_named
 
 
@@ -26,6 +26,18 @@ def test_the_loss_is_always_among_them():
 def test_ruler_alone_is_all_that_needs_no_file():
     assert len(tasks_named("ruler", 2)) == 1 + 11
     assert [each.title for each in tasks_named("ruler:kind=cwe,ruler:kind=fwe", 2)] == ["context", "cwe", "fwe"]
+
+
+def test_the_loss_that_a_quantised_cache_is_compared_with_is_of_its_texts():
+    of = {"samples": 2, "questions": 3}
+    assert tasks_named("cache:questions=3", 2) == (
+        Context(**of),
+        QuantisedCache(kind="int8", **of),
+        QuantisedCache(kind="int4", **of),
+    )
+    assert [each.title for each in tasks_named("context:questions=8,cache:kind=fp8", 2)] == ["context", "cache_fp8"]
+    with pytest.raises(Conflict, match="cache_fp8 reads other texts than context: "):
+        tasks_named("context,cache:kind=fp8", 2)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from transformers import DynamicCache
 
 import ropewalk as rw
 from ropewalk.hf import extended, score_tokens
+from ropewalk.hf.runtime import rounded_cache
 from ropewalk.hf.runtime.caches import held_bytes
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.metrics.losses import TokenLosses
@@ -27,6 +28,7 @@ from ropewalk.measure.tasks import (
     ManyContexts,
     Needle,
     Passkey,
+    QuantisedCache,
     Repetition,
     Ruler,
     Shots,
@@ -51,6 +53,7 @@ OTHERS = {  # tasks that need longer texts, or parameters
     LabelMap: (LabelMap(samples=3, labels=4), (250, 300)),
     Shots: (Shots(samples=3), (300, 400)),
     ManyContexts: (ManyContexts(samples=3, piece=100), (200, 300)),
+    QuantisedCache: (QuantisedCache(kind="int4", samples=3), LENGTHS),
 }
 EXAMPLES = [OTHERS.get(task) or (task(samples=3), LENGTHS) for task in ALL]
 
@@ -78,6 +81,21 @@ def test_context_scores_the_same_tokens_at_every_length(tmp_path):
         losses = torch.nn.functional.cross_entropy(logits[:-1], passage[-length:][1:], reduction="none")
         assert got["loss"] == pytest.approx(float(losses[-TRAINED // 2 :].mean()), abs=1e-5)
         assert got["curve"] == pytest.approx(losses.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("line", ["", "rerope:window=16+log_n", "streaming:window=20,n_sink=4"])
+def test_a_cache_that_rounds_nothing_is_context(tmp_path, line, monkeypatch):
+    """The same texts, secrets and scored tokens; and what is rounded changes every one of its numbers."""
+    who = subject(tmp_path, longest=256)
+    context_, cached = Context(samples=1, questions=4), QuantisedCache(kind="int4", samples=1, questions=4)
+    with who.under(rw.parse(line, trained_len=TRAINED, target_len=256) if line else rw.Extension()):
+        rounded, exact = cached.measure(who, 256, 0), context_.measure(who, 256, 0)
+        monkeypatch.setattr(rounded_cache, "rounded", lambda x, _: x)
+        assert cached.measure(who, 256, 0) == exact
+    assert all(rounded[name] != exact[name] for name in ("loss", "copied_loss"))
+    assert rounded["loss"] == pytest.approx(exact["loss"], abs=0.5)
+    assert [one["loss"] for one in rounded["answers"]] != [one["loss"] for one in exact["answers"]]
+    assert "window_loss" not in rounded
 
 
 def test_bits_per_byte_are_of_the_scored_tokens(tmp_path):

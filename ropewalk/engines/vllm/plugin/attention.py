@@ -150,7 +150,8 @@ class RopewalkImpl(AttentionImpl[StepMetadata]):
             sentence = "Ropewalk supports decoder layers with their own keys in vLLM"
             raise DoesNotFit.because("attention", sentence, remedy=WITHOUT)
         if kv_cache_dtype not in FLOATS:
-            rule, remedy = "a floating type, not quantised", "leave --kv-cache-dtype out"
+            rule = "a floating type, not quantised: Ropewalk's attention reads its pages itself, and keeps no scales"
+            remedy = "give --kv-cache-dtype bfloat16, or export a static schedule, which vLLM's own attention computes"
             raise DoesNotFit("kv_cache_dtype", rule, kv_cache_dtype, remedy=remedy)
         self._stages: PageStages | None = None
 
