@@ -20,11 +20,11 @@ small, with random weights. A half precision is compared with our own model in t
 elsewhere. `make engines` runs all of it again and fails where a figure is not below its bound."""
 REAL = """## Real models
 
-SmolLM2-135M-Instruct, trained on 8,192 tokens, and Gemma 3 270M, trained on 32,768, read the documentation of Python in
-each engine, from an export by `rw.export`, in float32 (llama.cpp with its cache in float32 too). A figure is a
-difference from our own log-probabilities of the text's tokens, in nats. Then 32 greedy tokens are written: they are
-ours, or the first other one is named with how far the two candidates are apart in our log-probabilities.
-`make real-engines` measures it."""
+SmolLM2-135M-Instruct was trained on 8,192 tokens, gemma-3-270m on 32,768. They read the documentation of Python in an
+engine, from an export by `rw.export`, in float32 (llama.cpp with its cache in float32 too). A figure is a difference
+from our own log-probabilities of the text's tokens, in nats. Then 32 greedy tokens are written: they are ours, or the
+first other one is named with how far the two candidates are apart in our log-probabilities. `make real-engines`
+measures it."""
 READ = ("model", "engine", "extension", "kind", "tokens", "mean", "largest", "greedy tokens")
 RAN = ("model", "extension", "kind", "precision", "tokens", "within", "beyond", "bound")
 Row = Mapping[str, Any]
@@ -36,7 +36,7 @@ def engines_page(folder: Path = RESULTS) -> str:
     read = [{**row, "engine": record["engine"]} for record in records for row in record["rows"] if "mean" in row]
     parts = [HEAD]
     if read:
-        read.sort(key=lambda row: (row["architecture"].lower(), row["tokens"]), reverse=True)
+        read.sort(key=lambda row: (row["architecture"], row["tokens"], row["method"]))
         parts += [REAL, table_of(READ, map(_read, read))]
     for record in records:
         ran = [row for row in record["rows"] if "bound" in row and "mean" not in row]

@@ -20,7 +20,7 @@ from ropewalk.files import finite, record_json
 from ropewalk.hf import save as write_model
 from ropewalk.hf.attach.extend import require_beyond
 from ropewalk.hf.checkpoint.fetch import fetch_config
-from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
 from ropewalk.measure.comparison.plan import in_precision, is_free
@@ -254,7 +254,9 @@ def _require_room_for(workers: int, model: Any, options: LoadOptions) -> None:
 def _require_lengths(model: Any, options: LoadOptions, length: int | None, conditions: Conditions) -> None:
     """Refuse, before the weights are read, lengths that the config already rules out."""
     if length is not None and isinstance(model, str | Path):
-        text = fetch_config(path_of(str(model)), options).get_text_config()
+        name = path_of(str(model))
+        require_plausible(name)
+        text = fetch_config(name, options).get_text_config()
         require_beyond("target_len", length, lengths_of(text, corrected=options.trained_len).original)
     if length is not None and max(conditions.lengths, default=0) >= length:
         raise DoesNotFit("lengths", f"below the target ({length})", max(conditions.lengths), remedy="leave it out")

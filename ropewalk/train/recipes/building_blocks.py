@@ -23,7 +23,7 @@ from ropewalk.hf.attach.extend import plan_extension, require_extendable
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_tokenizer
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
-from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.runtime.layer import ExtendedLayer
@@ -66,6 +66,7 @@ def checkpoint(
     if Path(model).resolve() == (Path(out) / "model").resolve():
         raise InvalidValue("out", "another folder than the model's", str(out), remedy="name a new one")
     require_own_files(model)
+    require_plausible(model)
     if extension:
         known = lengths_of(fetch_config(model, options).get_text_config(), corrected=options.trained_len).trained
         require_extendable(model, extension, length if length > known else None, options)
