@@ -38,6 +38,7 @@ Verdict = Literal["in force", "not applied", "cannot tell"]
 MOST_TOKENS_READ = 4096  # tokens that are read where no length is asked for
 FEWEST_TOKENS_READ = 32  # tokens with positions to tell anything by
 PLACES = 64  # where the engine is compared, within the trained length and beyond it
+FAR = 4  # times: how much nearer the engine must be to one model than to the other
 APART = 0.02  # nats: a model with its schedule and without it that are nearer than this cannot be told apart
 SOURCES = (argparse, inspect, subprocess, tarfile, typing, unittest.mock)  # long texts that every machine has
 
@@ -55,7 +56,7 @@ class TextPart(NamedTuple):
     def verdict(self) -> Verdict:
         """The nearer one, if it is nearer by far."""
         near, far = sorted((self.to_schedule, self.to_plain))
-        if self.apart < APART or near > far / 2:
+        if self.apart < APART or near > far / FAR:
             return "cannot tell"
         return "in force" if self.to_schedule < self.to_plain else "not applied"
 

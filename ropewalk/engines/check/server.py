@@ -115,12 +115,21 @@ class RunningEngine(NamedTuple):
         """Refuse with the engine's own words, unless they say that it does not know what is asked."""
         if status in (401, 403):
             raise DoesNotFit.because(FIELD, f"{self.url} wants a key", remedy=f"set {KEY} to it")
-        said = " ".join(words.split())[:LONGEST_ANSWER]
+        said = " ".join(_message(words).split())[:LONGEST_ANSWER]
         if tokens and any(word in said.lower() for word in TOO_LONG):
             sentence = f"{self.url} refuses a prompt of {tokens:,} tokens: {said}"
             raise DoesNotFit.because("--to", sentence, remedy="--to takes a shorter one")
         if status >= SERVER_ERROR and status != NOT_IMPLEMENTED:
             raise DoesNotFit.because(FIELD, f"{self.url} fails with status {status}: {said}")
+
+
+def _message(words: str) -> str:
+    """What OpenAI's form of an error says; words in another form as they are."""
+    try:
+        message = _inside(json.loads(words), "error", "message")
+    except (ValueError, RecursionError):
+        message = None
+    return message if isinstance(message, str) else words
 
 
 def _inside(value: Any, *path: str | int) -> Any:

@@ -10,7 +10,7 @@ import ropewalk as rw
 from ropewalk import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.cli.main import run
 from ropewalk.cli.output import KEYS
-from ropewalk.engines.check.running import check_running
+from ropewalk.engines.check.running import TextPart, check_running
 from ropewalk.models import DEFAULT
 
 from engines.check.answering import echo, prefixes, refusing, running
@@ -71,6 +71,19 @@ def test_another_schedule_and_other_weights(folders, models):
 
 
 @pytest.mark.parametrize(
+    ("gaps", "verdict"),
+    [
+        ((0.001, 0.9), "in force"),
+        ((0.38, 0.9), "cannot tell"),  # yarn's numbers, asked for by_parts
+        ((0.9, 0.2), "not applied"),
+        ((0.9, 0.3), "cannot tell"),
+    ],
+)
+def test_one_model_must_be_nearer_by_far(gaps, verdict):
+    assert TextPart("beyond", 64, *gaps, apart=0.9).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("folder", "said"), [("ntk", "ntk is another base"), (DEFAULT, "the checkpoint has no schedule")]
 )
 def test_nothing_to_compare_with(folders, models, folder, said):
@@ -103,9 +116,9 @@ def test_an_engine_without_log_probabilities(folders):
             ["m"],
             {},
             DoesNotFit,
-            "refuses a prompt of 699 tokens: .*512",
+            "refuses a prompt of 699 tokens: maximum context length is 512; --to",
         ),
-        (refusing(500, "out of paper"), ["m"], {}, DoesNotFit, "fails with status 500: .*out of paper"),
+        (refusing(500, "out of paper"), ["m"], {}, DoesNotFit, "fails with status 500: out of paper"),
         (refusing(401, "who are you?"), ["m"], {}, DoesNotFit, "wants a key; set ROPEWALK_API_KEY to it"),
         (refusing(404, ""), ["one", "two"], {}, DoesNotFit, "serves 2 models; known: one, two; say which by --model"),
         (refusing(404, ""), ["one", "two"], {"served": "tow"}, UnknownName, "no model 'tow'; did you mean 'two'"),
