@@ -67,7 +67,7 @@ def serving(engine, command, folder, **environment):
     variables, log = {**os.environ, "HF_HUB_OFFLINE": "1", **at, **environment}, Path(folder) / "server.log"
     with log.open("w") as out:  # the shell becomes the server, and its workers are in its group
         options = {"shell": True, "env": variables, "stdout": out, "stderr": out, "start_new_session": True}
-        running = subprocess.Popen(f"exec {command}", **options)
+        running = subprocess.Popen(f"exec env {command}", **options)
     try:
         url, until = f"http://127.0.0.1:{port}", time.monotonic() + STARTING
         while not _is_ready(url):

@@ -19,14 +19,33 @@ def environment(folder):
     return {**SMALL, "PYTHONPATH": f"{ROOT}:{metadata.parent}", "TORCHDYNAMO_DISABLE": "1"}
 
 
+def require_answers(url, result, prompt, model, max_tokens=2):
+    """The server's next token, and what it says of it, are the model's."""
+    body = {"model": str(result.directory), "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "logprobs": 1}
+    said = posted(f"{url}/v1/completions", body)["choices"][0]
+    likeliest = models.log_probabilities(model, prompt)[-1].topk(1)
+    assert said["text"].startswith(models.carried_tokenizer().decode(likeliest.indices))
+    assert said["logprobs"]["token_logprobs"][0] == pytest.approx(float(likeliest.values), abs=1e-4)
+
+
 def test_a_server_answers_by_the_printed_command(tmp_path):
     model, tokenizer = models.carried(), models.carried_tokenizer()
     rw.extend(model, "yarn+log_n", target_len=TARGET)
     result = rw.export(model, tmp_path / "model", target="vllm", target_len=TARGET, tokenizer=tokenizer)
-    prompt, command = models.prompt(1500), f"{result.command} --dtype float32 --enforce-eager"
-    body = {"model": str(result.directory), "prompt": prompt, "max_tokens": 2, "temperature": 0, "logprobs": 1}
+    command = f"{result.command} --dtype float32 --enforce-eager"
     with serving("vllm", command, tmp_path, **environment(tmp_path)) as url:
-        said = posted(f"{url}/v1/completions", body)["choices"][0]
-    likeliest = models.log_probabilities(model, prompt)[-1].topk(1)
-    assert said["text"].startswith(tokenizer.decode(likeliest.indices))
-    assert said["logprobs"]["token_logprobs"][0] == pytest.approx(float(likeliest.values), abs=1e-4)
+        require_answers(url, result, models.prompt(1500), model)
+
+
+@pytest.mark.nightly
+def test_a_server_chooses_a_factor_for_each_request(tmp_path):
+    """Between processes: the one that names cached pages is not the one that rotates."""
+    model, tokenizer = models.carried(), models.carried_tokenizer()
+    with rw.extended(model, "dynamic_yarn"):
+        options = {"target": "vllm", "tokenizer": tokenizer, "request_factors": (1, 2, 4)}
+        result = rw.export(model, tmp_path / "model", **options)
+    command = f"{result.command} --dtype float32 --enforce-eager"
+    with serving("vllm", command, tmp_path, **environment(tmp_path)) as url:
+        for factor, length, answer in ((1, 400, 8), (2, 400, 200), (4, 1500, 8), (1, 500, 8), (2, 700, 8)):
+            with rw.extended(model, f"yarn:factor={factor}"):
+                require_answers(url, result, models.prompt(length), model, answer)
