@@ -278,9 +278,9 @@ def _check_layer(key: Any, extension: Any) -> None:
         raise InvalidValue(f"layers[{key}]", "an Extension", extension)
     outside = [name for name in extension.specs if name not in PER_LAYER]
     outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.replaces_scaling
-    if outside:
-        remedy = "set instead on the whole extension" if outside[0] == INSTEAD else ""
-        raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", outside[0], remedy=remedy)
+    for name in outside:
+        remedy = "set instead on the whole extension" if name == INSTEAD else ""
+        raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", name, remedy=remedy)
 
 
 def _layer_index(key: int, facts: Facts) -> int:

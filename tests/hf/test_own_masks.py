@@ -242,6 +242,7 @@ def test_the_cache_stays_the_models_own(name):
         assert not any(isinstance(layer, ExtendedCacheLayer) for layer in cache.layers)
         assert "cache: the model's own, of all tokens" in handle.describe()
         assert "times the model's usual size" not in handle.describe()
+        assert "which forgets nothing" not in handle.describe()
     with pytest.raises(Conflict, match="cannot be used by the base model"):
         model(IDS[:, :1], past_key_values=cache)
     seen = inspect(model, target_len=100)

@@ -35,7 +35,7 @@ from mutants.verdict import killer
 ROOT = Path(__file__).resolve().parents[2]
 LEFT = shutil.ignore_patterns(".git", ".venv*", "shared", "site", "build", "dist", "__pycache__", ".*_cache", "mutants")
 # The real engines are run by `make engines`; the architecture's rules and the pages' read texts and not what they do.
-WITHOUT = ("engines", "architecture", "mutants", "sweep")
+WITHOUT = ("real_engines", "architecture", "mutants", "sweep")
 SLOW_TO_IMPORT = ("accelerate", "fastapi", "jinja2", "optuna", "peft", "typer.testing", "uvicorn", "yaml")
 UNRUN = "vllm"  # a file that imports it at its head cannot run here
 PLAIN = ["-q", "-rfE", "-x", "--timeout=300", *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:anyio")]

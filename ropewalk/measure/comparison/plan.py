@@ -30,9 +30,9 @@ from ropewalk.hf.probe.host import device_of
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.hf.use.long_text import score_tokens
+from ropewalk.measure.arguments import FEWEST_TEXTS
 from ropewalk.measure.metrics.losses import token_losses
 
-FEWEST_TEXTS = 2  # texts that a length is worth measuring for
 TIMES = (1, 2, 4)  # lengths by default, in trained lengths
 ONE_ROUND = 20.0  # seconds: a comparison that takes no longer has one round
 FIRST_TABLE_SECONDS = 180.0  # seconds: where the first table would take longer, it is of a shorter length

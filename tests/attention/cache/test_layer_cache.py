@@ -64,12 +64,18 @@ def test_steps_by_the_fused_kernel_as_on_a_gpu(monkeypatch, text, groups, sinks)
 
 
 @pytest.mark.parametrize(
-    ("text", "dtype", "softcap"),
-    [("rope", torch.float32, None), ("biases.alibi", torch.bfloat16, None), ("rope", torch.bfloat16, 20.0)],
+    ("text", "dtype", "softcap", "widest"),
+    [
+        ("rope", torch.float32, None, 16),
+        ("biases.alibi", torch.bfloat16, None, 16),
+        ("rope", torch.bfloat16, 20.0, 16),
+        ("rope", torch.bfloat16, None, 8),
+    ],
 )
-def test_what_the_fused_kernel_cannot_do_is_two_products(monkeypatch, text, dtype, softcap):
+def test_what_the_fused_kernel_cannot_do_is_two_products(monkeypatch, text, dtype, softcap, widest):
     facts = Facts(trained_len=16, head_dim=16, heads=4, kv_heads=2, softcap=softcap)
     monkeypatch.setattr(layer_cache, "KERNEL_DEVICES", ("cpu",))
+    monkeypatch.setitem(fused.BY_DEVICE, "cpu", fused.BY_DEVICE["cpu"]._replace(largest_head=widest))
     monkeypatch.setattr(layer_cache.LayerCache, "_by_kernel", None)
     assert_reads(parse(text), tensors(60, facts, dtype=dtype), CUTS["token by token"], facts)
 

@@ -67,6 +67,8 @@ def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
     extension = rw.Extension.from_json((out / "extension.json").read_text())
     results = json.loads((out / "results.json").read_text())
     assert results["goal"]["deployable"] == "vllm"
+    table = said.partition("Written: ")[0]
+    assert all(f" {one['loss']['value']:.3f} " in table for one in results["judged"])
     assert len(results["trials"]) == TRIALS
     assert (out / "report.html").stat().st_size > 20_000
     bare = AutoModelForCausalLM.from_pretrained(place / "model")

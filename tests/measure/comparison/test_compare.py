@@ -17,6 +17,7 @@ from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.comparison.verdict import NO_ESTIMATE, verdict
 from ropewalk.measure.metrics.intervals import Estimate, difference, mean, share
 from ropewalk.measure.metrics.losses import HeldOutTexts, token_losses
+from ropewalk.measure.report.comparison import as_json
 from ropewalk.measure.tasks import Context, Damage, Passkey, Perplexity, Repetition
 from ropewalk.measure.tasks.context import window_loss
 
@@ -151,6 +152,8 @@ def test_the_last_tokens_alone_are_the_standard(tmp_path):
     found = base.at("context", 256).numbers["far"]
     assert alone.at("context", 256).numbers["far"] == share(0, found.of)
     assert alone.verdict.words == "unchanged, misses what is far"
+    written = as_json(made)["last_alone"]["numbers"]["128"]
+    assert written["loss"] == alone.at("context", 128).numbers["loss"]._asdict()
     within = measure_candidates(who, ["streaming"], [TRAINED], Store(tmp_path / "s"), tasks=[Context(samples=3)])
     assert within.last_alone is None  # all texts are so short
     more = measure_candidates(who, [], [256], Store(tmp_path / "s"), tasks=[Context(samples=3, last=99)])

@@ -1,6 +1,7 @@
 """A long text in pieces: the losses of one pass, a cache that does not grow, a corpus that begins again."""
 
 import math
+import time
 
 import pytest
 import torch
@@ -62,10 +63,12 @@ def test_stretches_are_a_few_and_whole():
     assert weighed / 299 == pytest.approx(got.loss)
 
 
-def test_progress_is_reported():
-    told = []
-    of(IDS, piece=128, progress=lambda *each: told.append(each))
+def test_progress_and_time_are_reported():
+    told, began, worked = [], time.perf_counter(), time.process_time()
+    read = of(IDS, piece=128, progress=lambda *each: told.append(each))
     assert told == [(128, 300), (256, 300), (300, 300)]
+    assert 0 < read.seconds <= time.perf_counter() - began
+    assert 0 < read.processor_seconds <= time.process_time() - worked
 
 
 def test_a_text_is_held_out_documents_and_begins_again(tmp_path):

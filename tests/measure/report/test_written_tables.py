@@ -65,3 +65,4 @@ def test_a_name_is_no_layout_of_pages_and_terminals(name):
     written = Console(markup=False, width=200, file=io.StringIO())
     written.print(rows.for_terminal(name))
     assert name.split("\n")[0].strip()[:3] in written.file.getvalue()
+    assert "extension" in written.file.getvalue()
