@@ -15,7 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName, Unreadable
 from ropewalk.files import read_json, why
 
 FIELD = "--running"
@@ -125,10 +125,9 @@ class RunningEngine(NamedTuple):
 
 def _message(words: str) -> str:
     """What OpenAI's form of an error says; words in another form as they are."""
-    try:
-        message = _inside(json.loads(words), "error", "message")
-    except (ValueError, RecursionError):
-        message = None
+    message = None
+    with suppress(Unreadable):
+        message = _inside(read_json(words, FIELD), "error", "message")
     return message if isinstance(message, str) else words
 
 
