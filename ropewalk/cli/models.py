@@ -16,7 +16,7 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
-from ropewalk.extension.notation import BARE, INSTEAD, length, read, unknown_name
+from ropewalk.extension.notation import BARE, INSTEAD, growing_factors, length, read, unknown_name
 from ropewalk.hf import load_options, loading
 from ropewalk.hf.load_options import AUTO, DTYPES, LoadOptions
 from ropewalk.hf.loading import require_device, silence_transformers
@@ -143,10 +143,7 @@ def target(to: str, field: str = "--to") -> int | None:
 
 def request_factors(text: str) -> tuple[float, ...]:
     """The factors of an option; none without one."""
-    try:
-        return tuple(float(factor) for factor in text.split(",")) if text else ()
-    except ValueError:
-        raise InvalidValue("--request-factors", "numbers such as 1,2,4", text) from None
+    return growing_factors(text) if text else ()
 
 
 def require_plausible(model: str, extension: str = "") -> Line | None:

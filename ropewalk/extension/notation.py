@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -144,6 +145,18 @@ def tokens(name: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, Sequence) or isinstance(value, bytes):
         raise InvalidValue(name, 'lengths in tokens, such as [512, "1k"]', value)
     return tuple(length(str(one), name) for one in value)
+
+
+def growing_factors(factors: str | Sequence[float]) -> tuple[float, ...]:
+    """The factors that one is chosen from for each request, such as 1,2,4; refused unless they grow from 1."""
+    try:
+        numbers = tuple(map(float, factors.split(",") if isinstance(factors, str) else factors))
+    except (TypeError, ValueError):
+        numbers = (math.nan,)
+    finite = all(math.isfinite(factor) and factor >= 1 for factor in numbers)
+    if not finite or any(factor >= larger for factor, larger in pairwise(numbers)):
+        raise InvalidValue("request_factors", "growing numbers of at least 1, such as 1,2,4", factors)
+    return numbers
 
 
 def duration(text: str, field: str = "time") -> int:

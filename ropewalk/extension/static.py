@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import growing_factors
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Dynamic
 from ropewalk.methods.frequencies.frequencies import unwrap, wrap
@@ -91,10 +90,7 @@ def is_dynamic(extension: Extension) -> bool:
 
 def request_lengths(factors: Sequence[float], facts: Facts) -> list[int]:
     """How long a request may be under each of the factors that one is chosen from; refused unless they grow from 1."""
-    finite = all(math.isfinite(factor) and factor >= 1 for factor in factors)
-    if not finite or any(factor >= larger for factor, larger in pairwise(factors)):
-        raise InvalidValue("request_factors", "growing numbers of at least 1, such as 1, 2, 4", [*factors])
-    return [int(factor * facts.trained_len) for factor in factors]
+    return [int(factor * facts.trained_len) for factor in growing_factors(factors)]
 
 
 def freeze(extension: Extension, facts: Facts, length: int) -> Extension:

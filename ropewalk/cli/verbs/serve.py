@@ -153,14 +153,16 @@ def load(wanted: Serving) -> ServedModels:
     """The engine, started: in a thread, since importing torch and reading weights take seconds."""
     from ropewalk.hf.attach.extend import require_extendable
     from ropewalk.hf.attach.handle import handle_of
+    from ropewalk.hf.checkpoint.closed_config import SIDECAR
     from ropewalk.serve.generation.engine import Engine
-    from ropewalk.serve.generation.model import ServedModel, served_extensions
+    from ropewalk.serve.generation.model import ServedModel, require_dynamic, served_extensions
     from ropewalk.serve.service import ServedModels
 
     lines: dict[str, Any] = {line: line for line in [wanted.start, *wanted.lines] if line not in ("", BARE)}
     target_len = target(wanted.to)
-    for line in lines:
-        require_extendable(wanted.model, line, target_len, wanted.options)
+    extensions = [require_extendable(wanted.model, line, target_len, wanted.options) for line in lines]
+    if wanted.request_factors and not (Path(wanted.model) / SIDECAR).is_file():  # else it may be the one saved there
+        require_dynamic(extensions)
     tokenizer = load_tokenizer(wanted.model, wanted.options)
     host = place_model(load_model(wanted.model, wanted.options), wanted.options)
     start, handle = wanted.start or BARE, handle_of(host)

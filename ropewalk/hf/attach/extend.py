@@ -117,12 +117,12 @@ def _bind(handle: Handle, model: nn.Module) -> ExitStack:
         return undo.pop_all()
 
 
-def require_extendable(model: str, extension: str, target_len: int | None, options: LoadOptions) -> None:
-    """Refuse, before the weights are read, an extension that does not fit the lengths and layers of the config."""
+def require_extendable(model: str, extension: str, target_len: int | None, options: LoadOptions) -> Extension:
+    """The extension of a line; refused, before weights are read, where the config's lengths or layers rule it out."""
     text, line = fetch_config(model, options).get_text_config(), read_line(extension)
     known, original = lengths_of(text, corrected=options.trained_len)
     require_beyond("target_len", target_len, original if line.replaces_scaling else known)
-    parse_for_config(text, line, target_len, trained_len=options.trained_len)
+    return parse_for_config(text, line, target_len, trained_len=options.trained_len)
 
 
 class Plan(NamedTuple):

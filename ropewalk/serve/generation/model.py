@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from functools import partial
@@ -30,7 +30,7 @@ from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
 from ropewalk.attention.scoped import scoped
-from ropewalk.errors import DoesNotFit, InvalidValue
+from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.static import freeze, is_dynamic, request_lengths
@@ -106,7 +106,10 @@ def served_extensions(
             if name == BARE:
                 Modes(host, plan.base).require(ATTENTION)
             served[name] = ServedExtension(plan.extension, plan.layers)
-    return {**served, **_by_factor(served, request_factors)} if request_factors else served
+    if not request_factors:
+        return served
+    require_dynamic(one.extension for one in served.values())
+    return {**served, **_by_factor(served, request_factors)}
 
 
 def _by_factor(served: Mapping[str, ServedExtension], factors: Sequence[float]) -> dict[str, ServedExtension]:
@@ -119,10 +122,14 @@ def _by_factor(served: Mapping[str, ServedExtension], factors: Sequence[float]) 
             for length, of_length in one.by_length:
                 layers = [freeze_layer(layer, length) for layer in one.layers]
                 computed[of_length] = ServedExtension(freeze(one.extension, one.facts, length), layers)
-    if not computed:
-        remedy = "serve one, such as dynamic_yarn, or leave it out"
-        raise InvalidValue("--request-factors", "for a dynamic extension", ", ".join(served), remedy=remedy)
     return computed
+
+
+def require_dynamic(extensions: Iterable[Extension]) -> None:
+    """Refuse factors for each request where no extension could take them."""
+    if not any(map(is_dynamic, extensions)):
+        sentence = "a factor for each request needs a dynamic extension, and none is served"
+        raise DoesNotFit.because("request_factors", sentence, remedy="serve one, such as dynamic_yarn, or leave it out")
 
 
 def _paged_layers(layers: Sequence[ExtendedLayer]) -> list[PagedLayer]:

@@ -137,5 +137,5 @@ def test_factors_grow_from_one(host, factors):
 
 
 def test_factors_need_a_dynamic_extension(host):
-    with pytest.raises(InvalidValue, match="dynamic_yarn"):
+    with pytest.raises(DoesNotFit, match="none is served; serve one, such as dynamic_yarn"):
         served_extensions(host, {"yarn": "yarn:factor=4"}, request_factors=FACTORS)
