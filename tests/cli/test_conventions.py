@@ -199,6 +199,10 @@ def test_every_completed_name_is_one_that_is_read():
             (f"{verb} default yarm", 2, "'yarm'; did you mean 'yarn'?")
             for verb in ("eval", "extend", "export", "serve")
         ),
+        *(
+            (f"{line} --out /proc", 2, "where files can be written, got '/proc'")
+            for line in ("compare default", "diagnose default", "fit default --to 4k")
+        ),
     ],
 )
 def test_what_is_said_at_once(line, status, said):

@@ -23,6 +23,7 @@ MOST_WEIGHTS = 400_000_000  # numbers in all weights: 1.6 GB
 WORDS, FEATURES, RANK = 512, 32, 16
 SMALLER = (  # sizes that attention does not depend on
     (re.compile(r"(^|_)vocab_size"), WORDS),
+    (re.compile(r"_token_id$"), WORDS - 1),
     (re.compile(r"intermediate_size|^ffn_dim$|^d_ff$|^n_inner$|^ffn_hidden_size$"), FEATURES),
     (re.compile(r"^(q|kv|o)_lora_rank$"), RANK),
 )
@@ -63,8 +64,6 @@ def _smaller(config: Any) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
             if most is not None and isinstance(value, int) and value > most:
                 sizes.append((value, most))
                 setattr(part, name, most)
-            if name.endswith("_token_id") and isinstance(value, int) and value >= WORDS:
-                setattr(part, name, WORDS - 1)
     narrow = deepcopy(features)
     text = narrow.get_text_config()
     heads = next((count for name in HEADS if isinstance(count := vars(text).get(name), int) and count), None)

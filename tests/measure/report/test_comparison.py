@@ -248,6 +248,8 @@ def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
         found = each.at("perplexity", 200).numbers
         assert shown["strided"][-1] == estimated(found["strided"])
         assert shown.get("breakdown") == (("", "150.00 [140.00, 160.00]") if each.line == "bare" else None)
+    (drawn,) = perplexity.figures
+    assert (drawn.chart.panels[0].y.words, drawn.head[2]) == ("perplexity", "strided")
     beside = dict(zip(table(made).head, table(made).rows[0], strict=True))["perplexity"]
     best = made.best.at("perplexity", 200).numbers["strided"].value
     assert beside.split()[-1] == f"{best:.2f}"  # no percentage

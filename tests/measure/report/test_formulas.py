@@ -36,6 +36,7 @@ def test_turns_of_every_pair_and_a_table_of_some():
         assert row["turns_trained"] == pytest.approx(64 * 10_000 ** (-row["pair"] / 4) / math.tau)
         assert row["turns_asked"] == pytest.approx(row["turns_trained"])
         assert row["unseen"] is False
+    assert drawn.chart.panels[0].y.kind == "log"
     assert [row["unseen"] for row in of(drawn, "rope")] == [False, False, True, True]
     assert len(drawn.shown) == 16
     assert all(len(row) == len(drawn.head) for row in drawn.shown)
@@ -51,5 +52,6 @@ def test_methods_that_ask_for_the_same_share_a_line():
 
 
 def test_vectors_that_do_not_turn_do_not_decay():
-    _, drawn = formulas({"nope": rw.parse("nope")}, FACTS, 96, KEYS).figures
+    turns, drawn = formulas({"nope": rw.parse("nope")}, FACTS, 96, KEYS).figures
+    assert turns.chart.panels[0].y.kind == "even"  # a logarithmic one has no 0
     assert [row[2:] for row in drawn.numbers] == [pytest.approx((1, 1, 1))] * 96
