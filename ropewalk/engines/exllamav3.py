@@ -6,6 +6,9 @@ yarn        its factor is max_position_embeddings / original_max_position_embedd
 longrope    long_factor where max_position_embeddings is longer, for every text; LongRoPE's own temperature
 Gemma 3     plain at the base 10,000 in layers with a window; types inside rope_parameters are not looked at
 dynamic     refused
+windows     of the models in WINDOWED alone
+LFM2        layer_types, and not full_attn_idxs
+DeepSeek    refused where its experts are in groups
 length      any
 """
 
@@ -29,13 +32,25 @@ from ropewalk.engines.rules.rotation import (
     RopeConfig,
     Version,
     VersionRange,
+    reads_what_is_declared,
 )
 from ropewalk.engines.rules.standard import TABLES, longrope_table, query_scale, standard_rotation, yarn_table
 
 READ = {
     *("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "phi3", "smollm3", "seed_oss", "arcee", "gpt_oss"),
     *("glm4", "glm4_moe", "cohere", "cohere2", "gemma2", "apertus", "dots1", "exaone4", "ministral3", "deepseek_v3"),
+    *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_5_vl_text"),
+    *("glm4v_text", "lfm2", "minimax_m2"),
 }
+WHOLES = {  # whose text model it reads as such a model
+    *("gemma3", "mistral3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v"),
+}
+# Not among the names of its architectures.py.
+NO_CODE = {
+    *("llama4", "llama4_text", "nemotron", "granite", "granitemoe", "qwen2_vl", "qwen2_moe", "starcoder2", "stablelm"),
+    *("phi", "phimoe", "gemma", "glm", "olmo", "olmo2", "olmoe", "internlm3", "helium", "deepseek_v2", "kimi_vl"),
+}
+WINDOWED = ("gemma3_text", "gpt_oss", "cohere2", "exaone4")
 GEMMA3 = "gemma3_text"
 GLOBAL_BASE = 1e6  # of its layers without a window, where the file has no rope_theta
 YARN = ("original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "truncate")
@@ -44,8 +59,16 @@ YARN = ("original_max_position_embeddings", "attention_factor", "beta_fast", "be
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What exllamav3's rotary module of one type of layer computes."""
     read = _gemma3(config, name) if config.model_type == GEMMA3 else config
-    if config.model_type not in (*READ, GEMMA3):
-        return NoAnswer("unknown", f"exllamav3's code for {config.model_type} was not read")
+    whole = config.part_of or config.model_type
+    if whole in NO_CODE:
+        return NoAnswer("refused", f"exllamav3 has no code for {whole}: it stops at an unknown architecture")
+    if config.model_type not in (*READ, GEMMA3) or config.part_of not in ("", *WHOLES):
+        return NoAnswer("unknown", f"exllamav3's code for {whole} was not read")
+    if config.model_type == "lfm2" and config.written and "layer_types" not in config.written:
+        sentence = "exllamav3 reads layer_types, which this config.json does not have, and no full_attn_idxs"
+        return NoAnswer("refused", f"{sentence}: it looks for attention in the wrong layers, and stops")
+    if config.model_type == "deepseek_v3" and config.written.get("n_group") not in (None, 1):
+        return NoAnswer("refused", "exllamav3 stops at experts in groups (n_group)")
     kind = read.kind(name)
     match kind:
         case "default" | "linear" | "llama3" | "proportional":
@@ -97,6 +120,11 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     return LAYOUT | keys - {"short_mscale", "long_mscale"}
 
 
+def reads_beside(config: RopeConfig, key: str) -> bool:
+    """Windows, and layers that do not rotate, in the models whose code has them."""
+    return reads_what_is_declared(config, key) and (key != "sliding_window" or config.model_type in WINDOWED)
+
+
 def flags(changes: Mapping[str, Any], served: int) -> str:
     """The cache of its loader, which takes no key of a config."""
     return "" if changes else f"-cs {served}"
@@ -110,4 +138,5 @@ RULES = EngineRules(
     reads,
     flags,
     cautions=lambda config, name, asked: (),
+    reads_beside=reads_beside,
 )

@@ -4,6 +4,7 @@ all         as transformers gives it, by the config's own types; FoPE's learned 
 dynamic     one table for a step, by its longest text; keys in the cache keep that of their step
 longrope    the same, at LongRoPE's own temperature for max_position_embeddings; attention_factor is not read
 Gemma 3     linear, whatever the config says, and a stop where it has no factor
+Llama 4     every fourth layer does not rotate; no chunks, and no scale of queries
 length      any; what is left of the memory
 
 TurboMind, its other backend, was not read.
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.engines.rules import formulas
+from ropewalk.engines.rules.range_keys import is_every_fourth
 from ropewalk.engines.rules.rotation import (
     LAYOUT,
     READS,
@@ -31,14 +33,26 @@ from ropewalk.engines.rules.rotation import (
     RopeConfig,
     Version,
     VersionRange,
+    reads_what_is_declared,
 )
 from ropewalk.engines.rules.standard import TABLES, has_two_tables, longrope_table, standard_rotation
 
 READ = {
     *("llama", "mistral", "mixtral", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next", "gpt_oss"),
-    *("glm4", "glm4_moe", "gemma", "gemma2", "internlm3", "deepseek_v2", "deepseek_v3"),
+    *("glm4", "glm4_moe", "glm4v_text", "gemma", "gemma2", "internlm3", "deepseek_v2", "deepseek_v3", "llama4_text"),
+    *("qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen3_5_text", "qwen3_5_moe_text"),
 }
 GEMMA3 = "gemma3_text"
+WHOLES = {  # whose text model it reads as such a model
+    *("gemma3", "llama4", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "glm4v"),
+    *("llava", "llava_next", "internvl"),
+}
+# Not among the architectures of its models/module_map.py.
+NO_CODE = {
+    *("smollm3", "lfm2", "lfm2_moe", "minimax_m2", "cohere", "cohere2", "nemotron", "mistral3", "ministral3", "gemma4"),
+    *("granite", "granitemoe", "olmo2", "olmo3", "olmoe", "exaone4", "seed_oss", "arcee", "apertus", "dots1"),
+    *("stablelm", "starcoder2", "phi", "glm", "helium", "ernie4_5", "ernie4_5_moe", "falcon", "llama4_text"),
+}
 KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
 
@@ -46,10 +60,13 @@ YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", 
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What LMDeploy's rotary module of one type of layer computes."""
     kind = config.kind(name)
+    whole = config.part_of or config.model_type
+    if whole in NO_CODE:
+        return NoAnswer("refused", f"LMDeploy has no code for {whole}: it stops at its architecture")
+    if config.model_type not in (*READ, GEMMA3) or config.part_of not in ("", *WHOLES):
+        return NoAnswer("unknown", f"LMDeploy's code for {whole} was not read")
     if config.model_type == GEMMA3:
         return _gemma3(config, name)
-    if config.model_type not in READ:
-        return NoAnswer("unknown", f"LMDeploy's code for {config.model_type} was not read")
     if kind not in KINDS:
         return NoAnswer("refused", f"LMDeploy knows no rope type {kind!r}")
     if kind == "longrope":
@@ -73,6 +90,13 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
         return LAYOUT | ({"factor"} if name == "full_attention" else set())
     keys = {*YARN, "attention_factor"} if config.kind(name) == "yarn" else {*READS.get(config.kind(name), ())}
     return LAYOUT | keys - {"alpha", "short_mscale", "long_mscale"}
+
+
+def reads_beside(config: RopeConfig, key: str) -> bool:
+    """What transformers' class of the config declares, but for Llama 4, of which most is a constant or missing."""
+    if config.model_type == "llama4_text":
+        return key == "no_rope_layers" and is_every_fourth(config.text[key])
+    return reads_what_is_declared(config, key)
 
 
 def cautions(config: RopeConfig, name: str, asked: Asked) -> tuple[Caution, ...]:
@@ -102,4 +126,5 @@ RULES = EngineRules(
     reads,
     flags,
     cautions,
+    reads_beside=reads_beside,
 )

@@ -6,7 +6,9 @@ yarn        truncated, its temperature that of mscale and mscale_all_dim, or 0.1
             not read
 longrope    long_factor for every text, at LongRoPE's own temperature for max_position_embeddings
 dynamic     the base of what is read so far; keys in the cache keep that of their chunk
-elsewhere   Mixtral, Qwen's mixtures, Gemma, Gemma 2, Cohere, GLM, StarCoder 2, StableLM and Phi read a base alone
+elsewhere   Mixtral, Qwen's mixtures, Gemma, Gemma 2, Cohere, GLM, StarCoder 2, StableLM, Phi, LFM2 and MiniMax-M2 read
+            a base alone; Llama 4's text model too, but where it is a part of Llama 4
+windows     of the models in WINDOWED; Llama's and Mistral's where layer_types says which layers have one
 length      any
 """
 
@@ -18,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from ropewalk.engines.rules import formulas
+from ropewalk.engines.rules.range_keys import is_every_fourth
 from ropewalk.engines.rules.rotation import (
     LAYOUT,
     READS,
@@ -31,6 +34,7 @@ from ropewalk.engines.rules.rotation import (
     RopeConfig,
     Version,
     VersionRange,
+    reads_what_is_declared,
 )
 from ropewalk.engines.rules.standard import LATENT, TABLES, longrope_table, query_scale, yarn_table
 from ropewalk.engines.rules.statement import (
@@ -49,36 +53,57 @@ from ropewalk.errors import DoesNotFit
 # The base where a config.json has no rope_theta beside its rope parameters; None: mlx-lm stops.
 SCHEDULED: dict[str, float | None] = {
     **dict.fromkeys(("llama", "mistral", "smollm3", "olmo2", "olmoe", "seed_oss", "internlm3", "phi3"), 10_000.0),
-    **dict.fromkeys(("bitnet", "deepseek_v3"), 10_000.0),
+    **dict.fromkeys(("bitnet", "deepseek_v3", "nemotron"), 10_000.0),
     **dict.fromkeys(("qwen3", "granite", "granitemoe", "exaone4", "apertus", "dots1", "qwen3_next")),
-    **{"qwen2": 1e6, "gemma3_text": 1e6, "gpt_oss": 150_000.0},
+    **dict.fromkeys(("qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "gemma3_text"), 1e6),
+    **{"qwen3_vl_text": None, "gpt_oss": 150_000.0},
 }
 BASE_ALONE: dict[str, float | None] = {
     **dict.fromkeys(("gemma", "gemma2", "glm", "phi", "olmo"), 10_000.0),
-    **dict.fromkeys(("qwen3_moe", "glm4", "glm4_moe", "stablelm", "helium", "ernie4_5", "llama4_text")),
-    **{"mixtral": 1e6, "qwen2_moe": 1e6, "cohere": 8e6, "cohere2": 50_000.0, "starcoder2": 100_000.0},
+    **dict.fromkeys(("qwen3_moe", "qwen3_vl_moe_text", "glm4", "glm4_moe", "stablelm", "helium", "ernie4_5")),
+    **dict.fromkeys(("llama4_text", "minimax_m2")),
+    **{"lfm2": 1e6, "mixtral": 1e6, "qwen2_moe": 1e6, "cohere": 8e6, "cohere2": 50_000.0, "starcoder2": 100_000.0},
 }
 ROPE_PARAMETERS = ("ministral3", "gemma4_text", "qwen3_5_text", "qwen3_5_moe_text")  # read these alone
-EITHER = ("qwen3",)  # rope_parameters where it has no rope_theta or rope_scaling
+EITHER = ("qwen3", "qwen3_vl_text", "lfm2")  # rope_parameters where it has no rope_theta or rope_scaling
+LLAMA4 = "llama4"  # the whole, whose text model has a schedule, chunks and a scale of queries; alone it has none
+# Wholes whose text model is handed to the code of its own type.
+WHOLES = {
+    *("llama4", "gemma3", "gemma4", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
+    *("qwen3_5", "qwen3_5_moe"),
+}
+NO_CODE = ("glm4v", "glm4v_moe", "arcee")  # not among its models/
+WINDOWED = ("gemma3_text", "gemma4_text", "gpt_oss", "cohere2", "exaone4")
+WINDOWED_BY_LAYER_TYPES = ("llama", "mistral", "ministral3", "smollm3")
 LOCAL_BASE = "rope_local_base_freq"  # of Gemma 3's layers with a window
-SHARE = "partial_rotary_factor"
-SHARES = {"phi": 0.4, "phi3": 1.0, "stablelm": 1.0, "glm4": 1.0, "glm4_moe": 1.0, "qwen3_next": 1.0}
+SHARE, ROTARY_DIM = "partial_rotary_factor", "rotary_dim"
+SHARES = {
+    **dict.fromkeys(("phi3", "stablelm", "glm4", "glm4_moe", "qwen3_next", "minimax_m2"), 1.0),
+    **{"phi": 0.4, "nemotron": 0.5},
+}
+KINDS = {"phi3": ("default", "longrope"), "nemotron": ("default", "linear")}  # other types stop these
 MSCALES = ("mscale", "mscale_all_dim")
 YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", *MSCALES)
 
 
 def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What mlx-lm's rotary module of one type of layer computes."""
-    if config.model_type not in (*SCHEDULED, *BASE_ALONE, *ROPE_PARAMETERS):
-        return NoAnswer("unknown", f"mlx-lm's code for {config.model_type} was not read")
+    whole = config.part_of or config.model_type
+    if whole in NO_CODE:
+        return NoAnswer(
+            "refused", f"mlx-lm has no code for {whole}: it stops at its model type", "rw.load computes what was meant"
+        )
+    if config.model_type not in (*SCHEDULED, *BASE_ALONE, *ROPE_PARAMETERS) or config.part_of not in ("", *WHOLES):
+        return NoAnswer("unknown", f"mlx-lm's code for {whole} was not read")
     read = _read(config, name)
     if isinstance(read, NoAnswer):
         return read
     kind, part = read.kind(name), read.parts[name]
-    if config.model_type in BASE_ALONE:
+    if _reads_base_alone(config):
         return EngineRotation(formulas.plain(read.base(name), read.dims(name)))
-    if config.model_type == "phi3" and kind not in ("default", "longrope"):
-        return NoAnswer("refused", "mlx-lm stops at a schedule of Phi-3 without short_factor and long_factor")
+    if kind not in KINDS.get(config.model_type, (kind,)):
+        known = KINDS[config.model_type][-1]
+        return NoAnswer("refused", f"mlx-lm stops at a schedule of {config.model_type} other than {known}, as {kind}")
     match kind:
         case "default" | "linear" | "llama3" | "dynamic" | "proportional":
             computed = EngineRotation(TABLES[kind](read, name, asked.text))
@@ -109,6 +134,8 @@ def _read(config: RopeConfig, name: str) -> RopeConfig | NoAnswer:
             return NoAnswer("refused", f"mlx-lm stops without rope_theta beside the rope parameters: {OUTSIDE}")
         part["rope_theta"] = base
         share = config.written.get(SHARE, SHARES.get(config.model_type, 1.0))
+        if isinstance(config.written.get(ROTARY_DIM), int):
+            share = config.written[ROTARY_DIM] / config.head_dims[name]
         part[SHARE] = share if config.model_type in SHARES else 1.0
     return replace(config, parts={**config.parts, name: part})
 
@@ -121,6 +148,10 @@ def _is_read(config: RopeConfig, name: str) -> bool:
     if name == "sliding_attention" and config.model_type not in ROPE_PARAMETERS:
         return False
     return not config.written or config.model_type in (*ROPE_PARAMETERS, *EITHER) or _has_scaling(config)
+
+
+def _reads_base_alone(config: RopeConfig) -> bool:
+    return config.model_type in BASE_ALONE and config.part_of != LLAMA4
 
 
 def _has_scaling(config: RopeConfig) -> bool:
@@ -139,11 +170,23 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     """The keys of a part; none where mlx-lm looks elsewhere."""
     if not _is_read(config, name):
         return frozenset() if config.written and "rope_theta" not in config.written else LAYOUT
-    if config.model_type in BASE_ALONE:
+    if _reads_base_alone(config):
         return LAYOUT
     keys = YARN if config.kind(name) == "yarn" else READS.get(config.kind(name), ())
     scale = {"llama_4_scaling_beta"} if config.model_type == "ministral3" else set()
     return LAYOUT | scale | {*keys} - {"alpha", "short_factor", "short_mscale", "long_mscale"}
+
+
+def reads_beside(config: RopeConfig, key: str) -> bool:
+    """Windows, chunks, layers that do not rotate, and the scale of queries, in the models whose code has them."""
+    if key == "sliding_window":
+        by_type = config.model_type in WINDOWED_BY_LAYER_TYPES and "layer_types" in (config.written or config.text)
+        return config.model_type in WINDOWED or by_type
+    if key in ("attention_chunk_size", "attn_temperature_tuning"):
+        return config.part_of == LLAMA4
+    if key == "no_rope_layers" and config.part_of == LLAMA4:
+        return is_every_fourth(config.text[key])
+    return reads_what_is_declared(config, key)
 
 
 def cautions(config: RopeConfig, name: str, asked: Asked) -> tuple[Caution, ...]:
@@ -248,5 +291,6 @@ RULES = EngineRules(
     reads,
     flags,
     cautions,
+    reads_beside=reads_beside,
     export=ExportRules(rewrite, command),
 )

@@ -1,8 +1,10 @@
 """Ollama, as its source reads a checkpoint (0.33.0 at fb30760: convert/ and x/models/; not run). It has two runners.
 
-ollama       a GGUF file by llama.cpp, with its rules; a folder is converted by Ollama itself first: rope_theta beside
-             the rope parameters alone; of a Llama `type: linear` and `rope_type: llama3`, of Qwen 2 `type: yarn`
-             without its original length, of Gemma 3 `rope_type: yarn`. Everything else is dropped without a word
+ollama       a GGUF file by llama.cpp, with its rules; a folder is converted by Ollama itself first: of most models
+             rope_theta beside the rope parameters alone; of a Llama `type: linear` and `rope_type: llama3`; of Qwen 2
+             and Qwen 3 VL no schedule, and a stop at a factor, which it takes for a list; of Gemma 3 `rope_type: yarn`,
+             else linear by 8 where max_position_embeddings is 131,072 or more (llama/compat/). Of the models in
+             AS_LLAMA_CPP it writes what llama.cpp's converter writes. Everything else is dropped without a word
 ollama-mlx   a folder by MLX: plain RoPE, at the rope_theta that stands beside the rope parameters
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ropewalk.engines.llama_cpp import rules as llama_cpp
@@ -25,11 +28,26 @@ from ropewalk.engines.rules.rotation import (
     RopeConfig,
     Version,
     VersionRange,
+    reads_what_is_declared,
 )
 from ropewalk.engines.rules.standard import TABLES, llama3_table
 
 LOCAL_BASE = "rope_local_base_freq"  # of Gemma 3's layers with a window
-CONVERTED = ("llama", "qwen2", "gemma3_text")
+# By model type of the whole, here and below: the names of convert/convert.go. Qwen's, without a schedule:
+QWEN = ("qwen2", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+# Written as llama.cpp's converter writes them, where the schedule is one of these.
+AS_LLAMA_CPP = {
+    **dict.fromkeys(("deepseek_v3", "gpt_oss", "mistral3", "ministral3"), ("yarn",)),
+    **dict.fromkeys(("cohere", "lfm2", "qwen3_5", "qwen3_5_moe"), ("default",)),
+    **{"llama4": ("default", "llama3"), "phi3": ("longrope",)},
+}
+INSIDE = ("mistral3", "ministral3", "lfm2", "qwen3_5", "qwen3_5_moe")  # these read rope_parameters
+NO_CODE = {
+    *("qwen3", "qwen3_moe", "qwen2_vl", "qwen2_moe", "mistral", "glm4", "glm4_moe", "glm4v", "smollm3", "minimax_m2"),
+    *("nemotron", "llama4_text", "granite", "granitemoe", "cohere2", "olmo2", "exaone4", "seed_oss", "starcoder2"),
+    *("stablelm", "phi", "phimoe", "glm", "arcee", "apertus", "dots1", "ernie4_5", "deepseek_v2", "internlm3"),
+}
+LONG_GEMMA, GEMMA_FACTOR = 131_072, 8.0  # llama/compat/ takes a Gemma 3 of this length for one with this factor
 # The base where a config.json has no rope_theta beside its rope parameters.
 BY_MLX = {"llama": 10_000.0, "qwen3": 1e6, "gemma3_text": 1e6}
 NESTED = ("qwen3_5_text", "qwen3_next")  # these read the base inside rope_parameters, and no schedule either
@@ -39,29 +57,64 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
     """What llama.cpp computes from a GGUF file, or from one that Ollama makes of a folder."""
     if not config.written:
         return llama_cpp.rotation(config, name, asked)
-    if config.model_type not in CONVERTED:
-        return NoAnswer("unknown", f"what Ollama's converter makes of {config.model_type} was not read", BY_FILE)
-    base, dims = _base(config, name, {"gemma3_text": 1e6}), config.dims(name)
+    whole = config.part_of or config.model_type
+    if whole in NO_CODE:
+        return NoAnswer("refused", f"Ollama's converter has no code for {whole}: it stops at its architecture", BY_FILE)
+    if whole in ("gemma3", "gemma3_text"):
+        return _gemma3(config, name)
+    if whole in AS_LLAMA_CPP or whole == "qwen3_next":
+        return _why_not_written(config, name, whole) or llama_cpp.rotation(config, name, asked)
+    if whole not in ("llama", *QWEN):
+        return NoAnswer("unknown", f"what Ollama's converter makes of {whole} was not read", BY_FILE)
+    base, scaling = _base(config, name, {}), config.written.get("rope_scaling") or {}
     if base is None:
-        return NoAnswer("unknown", f"what {config.model_type} computes without rope_theta was not run", BY_FILE)
-    plain, scaling = formulas.plain(base, dims), config.written.get("rope_scaling")
-    if not isinstance(scaling, Mapping) or name == "sliding_attention":
-        return EngineRotation(plain)
-    kinds = {"llama": {"type": "linear", "rope_type": "llama3"}, "qwen2": {"type": "yarn"}}
-    known = kinds.get(config.model_type, {"rope_type": "yarn"})
-    kind = next((value for key, value in known.items() if scaling.get(key) == value), None)
-    if config.model_type == "qwen2" and scaling.get("type") not in (None, "", "yarn", "mrope", "default"):
-        return NoAnswer("refused", f"Ollama's converter stops at {scaling['type']!r} in qwen2", BY_FILE)
-    match kind:
-        case "linear":
-            return EngineRotation(TABLES["linear"](config, name, asked.text))
-        case "llama3":
-            return EngineRotation(llama3_table(config, name, asked.text))
-        case "yarn":
-            factor, original = config.factor(name), config.original(name)
-            original = config.max_len if config.model_type == "qwen2" else original
-            return EngineRotation(formulas.yarn(base, dims, factor, original), formulas.yarn_temperature(factor))
-    return EngineRotation(plain)
+        return NoAnswer("unknown", f"what {whole} computes without rope_theta was not run", BY_FILE)
+    if whole in QWEN and ("factor" in scaling or scaling.get("type") not in (None, "", "mrope", "default")):
+        return NoAnswer("refused", f"Ollama's converter stops at {config.kind(name)} in {whole}", BY_FILE)
+    if whole == "llama" and scaling.get("type") == "linear":
+        return EngineRotation(TABLES["linear"](config, name, asked.text))
+    if whole == "llama" and scaling.get("rope_type") == "llama3":
+        return EngineRotation(llama3_table(config, name, asked.text))
+    return EngineRotation(formulas.plain(base, config.dims(name)))
+
+
+def _gemma3(config: RopeConfig, name: str) -> Answer:
+    """What is written of the text model alone, and of one in a whole nothing: then all is as in the first releases."""
+    alone, dims = config.part_of == "", config.dims(name)
+    beside = config.written if alone else {}
+    base = _base(replace(config, written={"rope_theta": None, **beside}), name, {"gemma3_text": 1e6}) or 1e6
+    scaling = beside.get("rope_scaling") or {}
+    if name == "sliding_attention":
+        return EngineRotation(formulas.plain(base, dims))
+    if scaling.get("rope_type") == "yarn":
+        factor = config.factor(name)
+        return EngineRotation(
+            formulas.yarn(base, dims, factor, config.original(name)), formulas.yarn_temperature(factor)
+        )
+    long = not alone or (beside.get("max_position_embeddings") or 0) >= LONG_GEMMA
+    return EngineRotation(formulas.plain(base, dims) / (GEMMA_FACTOR if long else 1.0))
+
+
+def _why_not_written(config: RopeConfig, name: str, whole: str) -> NoAnswer | None:
+    """Why its file is not the one that llama.cpp's converter writes; None where it is."""
+    kind, why = config.kind(name), ""
+    if whole == "qwen3_next":
+        why = "makes Qwen 3.5 of Qwen3-Next, which llama.cpp does not load without mrope_section"
+    elif whole.startswith("qwen3_5") and kind != "default":
+        why = f"stops at {kind} in {whole}, whose factor it writes as a list"
+    elif whole == "lfm2" and "layer_types" not in config.written:
+        why = "reads layer_types, and no full_attn_idxs: every layer is to attend, and llama.cpp finds no weights"
+    elif whole == "phi3" and config.dims(name) != config.head_dims[name]:
+        why = "rotates whole heads of Phi-3, for which llama.cpp finds too few divisors"
+    if why:
+        return NoAnswer("refused", f"Ollama's converter {why}", BY_FILE)
+    held = "rope_parameters" if whole in INSIDE else "rope_scaling"
+    unseen = kind != "default" and not isinstance(config.written.get(held), Mapping)
+    if whole not in INSIDE and "rope_theta" not in config.written:
+        unseen = True
+    if kind not in AS_LLAMA_CPP[whole] or unseen:
+        return NoAnswer("unknown", f"what Ollama makes of {kind} in {whole}, as it stands there, was not run", BY_FILE)
+    return None
 
 
 BY_FILE = "export it as a GGUF file (--target llama.cpp), whose Modelfile Ollama reads"
@@ -89,11 +142,14 @@ def reads(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
     """The keys of a part that its converter reads."""
     if not config.written:
         return llama_cpp.reads(config, name, version)
-    scaled = isinstance(config.written.get("rope_scaling"), Mapping) and name != "sliding_attention"
-    keys = {"factor"} if scaled else set()
-    if scaled and config.model_type != "qwen2":
-        keys |= {"original_max_position_embeddings", "low_freq_factor", "high_freq_factor"}
-    return LAYOUT | keys if "rope_theta" in config.written else frozenset()
+    whole = config.part_of or config.model_type
+    if whole in AS_LLAMA_CPP:
+        return llama_cpp.reads(config, name, version)
+    if whole in ("gemma3", "gemma3_text"):
+        return LAYOUT | ({"factor", "original_max_position_embeddings"} if name == "full_attention" else set())
+    keys = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    scaled = whole == "llama" and isinstance(config.written.get("rope_scaling"), Mapping)
+    return LAYOUT | {*(keys if scaled else ())} if "rope_theta" in config.written else frozenset()
 
 
 def reads_by_mlx(config: RopeConfig, name: str, version: Version) -> frozenset[str]:
@@ -107,7 +163,9 @@ def flags(changes: Mapping[str, Any], served: int) -> str:
     return "" if changes else f"PARAMETER num_ctx {served}"
 
 
-def _rules(name: str, source: str, rotation: Any, reads: Any) -> EngineRules:
+def _rules(
+    name: str, source: str, rotation: Any, reads: Any, reads_beside: Any = reads_what_is_declared
+) -> EngineRules:
     between = VersionRange((0, 33), (0, 33), f"{source} of 0.33.0 (fb30760), read; not run")
     return EngineRules(
         name,
@@ -117,8 +175,10 @@ def _rules(name: str, source: str, rotation: Any, reads: Any) -> EngineRules:
         reads,
         flags,
         cautions=lambda config, name, asked: (),
+        reads_beside=reads_beside,
     )
 
 
-RULES = _rules("ollama", "convert/ and, for GGUF files, llama.cpp's own rules", rotation, reads)
+SOURCE = "convert/, llama/compat/ and, for GGUF files, llama.cpp's own rules"
+RULES = _rules("ollama", SOURCE, rotation, reads, llama_cpp.reads_beside)
 MLX_RULES = _rules("ollama-mlx", "x/models/", by_mlx, reads_by_mlx)

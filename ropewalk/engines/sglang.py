@@ -63,7 +63,7 @@ AS_WRITTEN = {
     *("llama", "mistral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3", "phimoe"),
     *("gpt_oss", "glm4", "granite", "olmo2", "exaone4", "llama4_text", "cohere", "cohere2", "apertus"),
     *("glm4_moe", "lfm2", "lfm2_moe", "minimax_m2", "qwen3_vl_text", "qwen3_vl_moe_text", "ernie4_5", "ernie4_5_moe"),
-    *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+    *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text"),
 }
 A_QUARTER = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 NO_CODE = ("smollm3", "seed_oss", "nemotron", "olmo3", "glm", "cwm")  # transformers' own runs
@@ -72,7 +72,7 @@ WINDOWED = ("gemma2", "gemma3_text", "gemma4_text", "cohere2", "gpt_oss", "exaon
 ONE_CHUNK = ("qwen2", "qwen2_moe", "qwen3_moe", "glm4")  # whose rotary module is that of dual chunk attention
 BASE_ALONE = {"mixtral", "gemma", "gemma2", "starcoder2", "stablelm"}
 BY_TRANSFORMERS = {"gemma3_text"}  # its rotary module calls ROPE_INIT_FUNCTIONS
-NEIGHBOURS = ("glm4", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe")
+NEIGHBOURS = ("glm4", "glm4v_text", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe")
 QUERY_LENGTH = 16_384  # of Ministral 3, where the config states none beside its rope parameters
 LENGTHS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length")  # before max_position_embeddings
 MSCALES = ("mscale", "mscale_all_dim")

@@ -199,7 +199,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     text = config.get_text_config()
     within = language_model_key(config)
     rope = replace(_rope_config(text, folder), of_file=of_file)
-    rope = replace(rope, written=_written(where, within, options))
+    rope = replace(rope, written=_written(where, within, options), part_of=config.model_type if within else "")
     lengths, exported = lengths_of(text, corrected=options.trained_len), stretch_in(text)
     stated = exported is not None or options.trained_len is not None
     known = None if stated else known_length(text)

@@ -25,6 +25,7 @@ from typing import Any
 
 from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 from ropewalk.engines.rules import formulas
+from ropewalk.engines.rules.range_keys import is_every_fourth
 from ropewalk.engines.rules.rotation import (
     LAYOUT,
     Answer,
@@ -51,7 +52,7 @@ RUN = (*READS_DIVISORS, "qwen2", "qwen3", "granite", "smollm3", "seed_oss", "olm
 READ = (
     *("qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text"),
     *("glm4", "glm4_moe", "gpt_oss", "lfm2", "lfm2_moe", "minimax_m2", "olmo3", "ernie4_5", "ernie4_5_moe"),
-    *("granitemoe", "llama4_text", "gemma4_text"),
+    *("granitemoe", "llama4_text", "gemma4_text", "qwen2_vl_text", "qwen2_5_vl_text", "glm4v_text"),
 )
 # Converted by Llama's class, which writes llama3's divisors.
 LLAMA3 = ("llama", "mistral", "mixtral", "arcee", "llama4_text")
@@ -205,8 +206,7 @@ def reads_beside(config: RopeConfig, key: str) -> bool:
     if key == "sliding_window":
         return config.model_type in WINDOWED
     if key == "no_rope_layers":
-        fourth = [int((layer + 1) % 4 != 0) for layer in range(len(value or ()))]
-        return config.model_type in EVERY_FOURTH and list(value or ()) == fourth
+        return config.model_type in EVERY_FOURTH and is_every_fourth(value or [])
     if key in ("attention_chunk_size", "attn_temperature_tuning"):
         fixed = config.text.get("floor_scale") if key == "attn_temperature_tuning" else value
         return config.model_type == "llama4_text" and fixed == LLAMA4_CHUNK

@@ -57,6 +57,11 @@ def keys_in_force(config: RopeConfig) -> Iterator[RangeKey]:
         yield RangeKey(SPARSE, text[SPARSE], "queries read the keys that an index selects")
 
 
+def is_every_fourth(still: list[int]) -> bool:
+    """Whether `no_rope_layers` says what engines have as a constant of Llama 4: each fourth layer does not rotate."""
+    return list(still) == [int((layer + 1) % 4 != 0) for layer in range(len(still))]
+
+
 def unread_keys(rules: EngineRules, config: RopeConfig) -> list[RangeKey]:
     """Those that an engine does not read."""
     return [key for key in keys_in_force(config) if not rules.reads_beside(config, key.name)]

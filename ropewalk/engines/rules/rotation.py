@@ -37,6 +37,7 @@ class RopeConfig:
     text: Mapping[str, Any]  # all of the language model's config
     tokenizer_len: int | None = None  # model_max_length of the tokenizer
     divisors: tuple[float, ...] | None = None  # rope.freqs.weight beside the config: llama.cpp's divisors
+    part_of: str = ""  # the model type of the whole, where the language model is a part of it
     released_as: str = ""  # its model type, where transformers has no class of it and another's reads it
     undeclared: frozenset[str] = frozenset()  # keys of the config that transformers' class of it does not have
     of_file: bool = False  # whether a GGUF file says it, which llama.cpp reads without converting anything

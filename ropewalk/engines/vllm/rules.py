@@ -69,8 +69,9 @@ AS_WRITTEN = {
 AS_WRITTEN_LATEST = {
     *("glm4_moe", "lfm2", "lfm2_moe", "minimax_m2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
     *("qwen3_vl_text", "qwen3_vl_moe_text", "qwen2_vl_text", "qwen2_5_vl_text", "ernie4_5_moe"),
+    "glm4v_text",
 }
-NEIGHBOURS = ("glm4", "cohere", "cohere2", "ernie4_5_moe", *LATENT)  # pairs are neighbours
+NEIGHBOURS = ("glm4", "glm4v_text", "cohere", "cohere2", "ernie4_5_moe", *LATENT)  # pairs are neighbours
 GPT_OSS = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow")
 UNSCALED = ("longrope", "llama3")  # whose length is max_position_embeddings
 YARN = ("factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate")
