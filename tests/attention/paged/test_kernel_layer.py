@@ -1,5 +1,7 @@
 """Attention over pages by an engine's kernel equals the oracle: the kernel is a stand-in with a layout of its own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -103,6 +105,15 @@ def test_equals_the_oracle(text, sums_chunks):
         server.add(length)
     for counts in ([50, 9, 1], [1, 1, 1], [30, 3, 20], [8, 60, 1], [1, 1, 0], [1, 1, 9], [1, 1, 1]):
         server.check(counts)
+
+
+@pytest.mark.parametrize("text", ["log_n", "yarn:factor=4+log_n", "rerope:window=8+log_n", "long_reach"])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_heads_that_rotate_in_part_equal_the_oracle(text, interleaved):
+    server = KernelServer(line(text), replace(FACTS, rotary_dim=4, interleaved=interleaved))
+    server.add(120)
+    for count in (50, 1, 60, 9):
+        server.check([count])
 
 
 def test_sums_that_the_kernel_cannot_tell_are_computed_without_it():
