@@ -63,7 +63,7 @@ Extension = Annotated[
 ]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
 FACTORS = "choose one of these for each request: the smallest that covers its prompt and max_tokens, such as 1,2,4"
-RequestFactors = Annotated[str, typer.Option("--request-factors", metavar="FACTORS", help=FACTORS)]
+RequestFactors = Annotated[str | None, typer.Option("--request-factors", metavar="FACTORS", help=FACTORS)]
 Out = Annotated[
     str,
     typer.Option(
@@ -141,9 +141,9 @@ def target(to: str, field: str = "--to") -> int | None:
     return tokens
 
 
-def request_factors(text: str) -> tuple[float, ...]:
+def request_factors(text: str | None) -> tuple[float, ...]:
     """The factors of an option; none without one."""
-    return growing_factors(text) if text else ()
+    return () if text is None else growing_factors(text)
 
 
 def require_plausible(model: str, extension: str = "") -> Line | None:

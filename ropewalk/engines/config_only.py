@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.engines.export import EngineConfig, Exported, plan_export, settle
+from ropewalk.engines.export import ANSWERS, EngineConfig, Exported, plan_export, settle
 from ropewalk.engines.overrides import (
     STARTS,
     Changes,
@@ -134,7 +134,7 @@ def _command(
         return command if isinstance(plan, EngineConfig) else complete(command, plan, config)
     if not isinstance(plan, EngineConfig):
         raise DoesNotFit.because(
-            "config_only", "a plan of Ropewalk's plugin is too long for an option", remedy=WITH_FOLDER
+            "config_only", "vLLM's options cannot hold a plan of Ropewalk's plugin", remedy=WITH_FOLDER
         )
     if reason := why_no_option(config, changes):
         raise DoesNotFit.because("config_only", reason, remedy=LEAVE_OUT if target == "sglang" else WITH_FOLDER)
@@ -148,6 +148,7 @@ def _notes(plan: EngineConfig | Plans, config: Any, target: str, trained_len: in
             notes.append("a dynamic schedule made static for this length; the model's answers to short texts change")
     else:
         notes.append("vLLM needs Ropewalk installed in its environment; without it vLLM refuses the config")
+        notes += [ANSWERS] * any(one.shorter for one in plan.values())
     if (key := drafting_key(config)) and target == "vllm":
         if isinstance(plan, EngineConfig):
             sentence = (

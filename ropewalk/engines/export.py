@@ -132,7 +132,7 @@ def export(
     if isinstance(model, str | Path):
         require_gguf_target(str(model), target)
         if request_factors:
-            raise DoesNotFit.because("request_factors", NEEDS_PLUGIN, remedy="leave it out")
+            raise DoesNotFit.because("request_factors", NEEDS_PLUGIN, remedy="leave out --request-factors")
         out = None if directory is None else Path(directory)
         said = export_file(str(model), out, extension, target_len, force=force, options=options, plan=plan_export)
         return Exported(*said)
@@ -174,7 +174,8 @@ def plan_export(
     if target != PLUGGED and plugin:
         return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
     if request_factors and (target != PLUGGED or plugin is False):
-        return DoesNotFit.because("request_factors", NEEDS_PLUGIN, remedy="leave it out")
+        remedy = "leave out --no-plugin (plugin=False)" if target == PLUGGED else "leave out --request-factors"
+        return DoesNotFit.because("request_factors", NEEDS_PLUGIN, remedy=remedy)
     if request_factors:
         return plans_by_request(host, handle, request_factors, target_len)
     if target == PLUGGED and (plugin or (plugin is None and is_dynamic(extension))):

@@ -117,6 +117,8 @@ def usage_of(usages: Sequence[Usage], n: int) -> dict[str, Any]:
         "completion_tokens": written,
         "total_tokens": read + written,
     }
+    if usages and usages[0].extension is not None:
+        shown["extension"] = usages[0].extension
     if usages and usages[0].session_tokens is not None:
         shown["session"] = {"tokens": usages[0].session_tokens, "forgotten_tokens": usages[0].forgotten_tokens or 0}
     return shown

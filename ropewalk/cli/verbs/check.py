@@ -37,7 +37,7 @@ Engine = Annotated[
 
 
 Running = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="URL", help="ask the engine that runs there whether it computes the schedule; this loads the weights"
     ),
@@ -49,7 +49,7 @@ def check(
     model: Checkpoint,
     engine: Engine = "vllm",
     to: To = "",
-    running: Running = "",
+    running: Running = None,
     served: Served = "",
     as_json: AsJson = False,
     *,
@@ -61,10 +61,10 @@ def check(
     is the same, 1 where it differs, is refused or is not known, and 2 for wrong use.
     """
     target_len = target(to)
-    if served and not running:
+    if served and running is None:
         raise InvalidValue.because("--model", "--model is a name in a running engine", remedy="add --running URL")
     checked: EngineCheck | RunningCheck
-    if running:
+    if running is not None:
         from ropewalk.engines.check.running import check_running
 
         silence_transformers()

@@ -62,7 +62,7 @@ def export(
     engine: Target = "",
     to: To = "",
     plugin: Plugin = None,
-    request_factors: RequestFactors = "",
+    request_factors: RequestFactors = None,
     config_only: ConfigOnly = False,
     force: Force = False,
     as_json: AsJson = False,

@@ -95,7 +95,7 @@ def serve(
     port: Port = 8000,
     extensions: Extensions = None,
     to: To = "",
-    request_factors: RequestFactors = "",
+    request_factors: RequestFactors = None,
     api_key: ApiKey = "",
     insecure: Insecure = False,
     allow_origin: AllowOrigin = None,

@@ -77,7 +77,7 @@ def plans_by_request(
         return DoesNotFit.because("request_factors", sentence, remedy="export a dynamic one, such as dynamic_yarn")
     if target_len not in (None, lengths[-1]):
         rule = f"{lengths[-1]}, which the largest factor covers, or left out"
-        return DoesNotFit("target_len", rule, target_len)
+        return DoesNotFit("target_len", rule, target_len, remedy="name the factor of that length last")
     by_length: list[Plans] = []
     for length in lengths:
         layers = tuple(freeze_layer(layer, length) for layer in handle.layers)

@@ -122,10 +122,11 @@ class Generation:
     def end(self, reason: str = CANCELLED, text: str = "") -> Token:
         """The last token of the answer; by default of one that nobody wants any more."""
         read = sum(map(len, self.request.prompts))
-        if self.request.session is None:
-            self.usage = Usage(read, self._count)
-        else:
-            self.usage = Usage(read, self._count, self.state.tokens, self.state.forgotten)
+        computed = self.texts[0].extension if self.texts else self.request.extension
+        self.usage = Usage(read, self._count, extension=None if computed == self.request.extension else computed)
+        if self.request.session is not None:
+            state = self.state
+            self.usage = self.usage._replace(session_tokens=state.tokens, forgotten_tokens=state.forgotten)
         return Token(None, text=text, finish_reason=reason)
 
     @property

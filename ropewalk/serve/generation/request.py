@@ -75,6 +75,7 @@ class Usage(NamedTuple):
     completion_tokens: int
     session_tokens: int | None = None  # all that the session has read
     forgotten_tokens: int | None = None  # of these, tokens that no later token can see
+    extension: str | None = None  # what computed it, where that was chosen for the request
 
 
 class EngineState(NamedTuple):

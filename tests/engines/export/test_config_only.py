@@ -75,7 +75,7 @@ def test_a_folder_holds_a_config_alone(tmp_path, name):
     assert text.vocab_size == AutoConfig.from_pretrained(place).get_text_config().vocab_size
     alone = " --language-model-only" if name == "qwen3_vl" else ""
     assert said.command == f"vllm serve {place} --hf-config-path {out} --max-model-len {TARGET}{alone}"
-    with pytest.raises(DoesNotFit, match="too long for an option; pass a folder"):
+    with pytest.raises(DoesNotFit, match="cannot hold a plan of Ropewalk's plugin; pass a folder"):
         export_config(str(place), parse("dynamic_yarn"), target="vllm", target_len=TARGET)
 
 

@@ -80,16 +80,18 @@ def require_greedy(host, said, factors):
 )
 def test_a_session_that_outgrows_its_factor(host, turns, factors):
     async def scenario(engine):
-        said, pages = [], []
+        said, pages, extensions = [], [], []
         for length, count, stop in turns:
             text = text_of(length)
-            tokens, *_ = await say(engine, "dynamic", text, count, stop=stop)
+            tokens, _, _, usage = await say(engine, "dynamic", text, count, stop=stop)
+            extensions.append(usage.extension)
             said.append((text, [token.id for token in tokens]))
             pages.append((held(engine), -(-(require_agreement(engine).tokens - 1) // SIZE)))
         await engine.drop_session("s")
-        return said, pages, held(engine)
+        return said, pages, extensions, held(engine)
 
-    said, pages, left = serve(host, scenario)
+    said, pages, extensions, left = serve(host, scenario)
+    assert extensions == [f"dynamic to {factor * TRAINED}" for factor in factors]
     require_greedy(host, said, factors)
     assert all(pages_held == needed for pages_held, needed in pages)
     assert left == 0
