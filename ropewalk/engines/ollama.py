@@ -71,6 +71,9 @@ def rotation(config: RopeConfig, name: str, asked: Asked) -> Answer:
         return NoAnswer("unknown", f"what {whole} computes without rope_theta was not run", BY_FILE)
     if whole in QWEN and ("factor" in scaling or scaling.get("type") not in (None, "", "mrope", "default")):
         return NoAnswer("refused", f"Ollama's converter stops at {config.kind(name)} in {whole}", BY_FILE)
+    if whole == "llama" and config.dims(name) * config.text["num_attention_heads"] != config.text["hidden_size"]:
+        sentence = "Ollama's converter gives Llama's heads the length hidden_size / num_attention_heads, by which"
+        return NoAnswer("refused", f"{sentence} llama.cpp stops: these have {config.dims(name)} dimensions", BY_FILE)
     if whole == "llama" and scaling.get("type") == "linear":
         return EngineRotation(TABLES["linear"](config, name, asked.text))
     if whole == "llama" and scaling.get("rope_type") == "llama3":
@@ -108,11 +111,9 @@ def _why_not_written(config: RopeConfig, name: str, whole: str) -> NoAnswer | No
         why = "rotates whole heads of Phi-3, for which llama.cpp finds too few divisors"
     if why:
         return NoAnswer("refused", f"Ollama's converter {why}", BY_FILE)
-    held = "rope_parameters" if whole in INSIDE else "rope_scaling"
-    unseen = kind != "default" and not isinstance(config.written.get(held), Mapping)
-    if whole not in INSIDE and "rope_theta" not in config.written:
-        unseen = True
-    if kind not in AS_LLAMA_CPP[whole] or unseen:
+    held = config.written.get("rope_parameters" if whole in INSIDE else "rope_scaling") or {}
+    has_base = "rope_theta" in config.written or (whole in INSIDE and "rope_theta" in held)
+    if kind not in AS_LLAMA_CPP[whole] or not has_base or (kind != "default" and not held):
         return NoAnswer("unknown", f"what Ollama makes of {kind} in {whole}, as it stands there, was not run", BY_FILE)
     return None
 

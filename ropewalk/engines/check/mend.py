@@ -90,7 +90,7 @@ def texts_to_compare(config: RopeConfig, name: str, served: int) -> tuple[int, .
 
 Changes = dict[str, Any]
 QUERY_SCALE = "llama_4_scaling"
-LAYOUT = ("rope_theta", "llama_4_scaling_beta")
+LAYOUT = ("rope_theta", "llama_4_scaling_beta", "mrope_section", "mrope_interleaved")
 
 
 def mend(config: RopeConfig, rules: EngineRules, version: Version, served: int) -> Changes | None:

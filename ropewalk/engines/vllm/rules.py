@@ -108,7 +108,8 @@ def _table_by_type(config: RopeConfig, name: str, asked: Asked) -> Answer:
         return NoAnswer("refused", sentence, "use yarn, or export it for Ropewalk's plugin")
     match kind:
         case "default":
-            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=table_length(config))
+            rows = table_length(config) * rows_a_token(config, name)
+            return EngineRotation(formulas.plain(config.base(name), config.dims(name)), rows=rows)
         case "linear":
             table = formulas.plain(config.base(name), config.dims(name)) / config.factor(name)
             return EngineRotation(table, rows=math.ceil(config.max_len * config.factor(name)))

@@ -51,6 +51,7 @@ def verdict(tmp_path, engine, name="llama", schedule=None, inside=False, length=
         ("ollama", {"schedule": {**YARN, "type": "yarn"}}, "differs"),
         ("ollama", {"schedule": {"type": "linear", "factor": 4.0}}, "same"),
         ("ollama", {"schedule": LLAMA3}, "same"),
+        ("ollama", {"beside": {"num_attention_heads": 2}}, "refused"),  # rope.dimension_count is not that of its heads
         ("ollama", {"name": "qwen2"}, "same"),
         ("ollama", {"name": "qwen2", "inside": True}, "unknown"),
         ("ollama", {"name": "qwen2", "schedule": {**YARN, "type": "yarn"}}, "refused"),  # its factor is a number

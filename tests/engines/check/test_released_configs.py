@@ -53,6 +53,12 @@ OTHERWISE = {
         "exllamav3": ("differs", "pair"),  # util/rope.py: the factor is that of the lengths, which is 1
         "ollama": ("refused", "a list"),  # convert_qwen3next.go; `ggufWriteKV` of fs/ggml/gguf.go: improper type
     },
+    "Qwen2.5-VL-7B-Instruct with YaRN": {
+        "vllm": ("refused", "128,000"),  # as above
+        "sglang": ("refused", "128,000"),
+        "exllamav3": ("differs", "pair"),  # as above: 128,000 / 32,768
+        "ollama": ("refused", "stops at yarn"),  # convert_qwen2.go: its factor is a list of numbers
+    },
     # models/llama4.py: no chunks in its attention, and nothing done with attn_temperature_tuning.
     "Llama-4-Scout-17B-16E-Instruct": {"lmdeploy": ("differs", "does not read attention_chunk_size")},
     "Phi-4-mini-instruct": {
@@ -187,6 +193,16 @@ def test_a_base_that_sglang_reads_beside_the_rope_parameters(tmp_path):
     changes = '{"rope_theta": 10000000, "partial_rotary_factor": 0.25}'
     assert checked.findings[0].remedy == f"--json-model-override-args '{changes}' --context-length 262144"
     assert rw.check(tmp_path, engine="vllm").verdict == "same"
+
+
+def test_positions_of_several_axes_in_vllm(tmp_path):
+    """Four rows a token, and YaRN's ramp for four times the length; no remedy takes the axes away."""
+    table = rw.check(written(tmp_path, "Qwen2-VL-7B-Instruct"), engine="vllm@0.32").layers[0].engine
+    assert table.rows == 4 * 32_768
+    place = written(tmp_path, "Qwen2.5-VL-7B-Instruct with YaRN")
+    checked = rw.check(place, engine="vllm@0.32", target_len=128_000)
+    assert (checked.verdict, "pair" in checked.findings[0].sentence) == ("differs", True)
+    assert all("overrides" not in one.remedy for one in checked.findings)
 
 
 @pytest.mark.parametrize("name", ["Qwen3-8B", "LFM2-1.2B", "Mistral-7B-v0.1"])
