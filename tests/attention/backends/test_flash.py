@@ -20,8 +20,10 @@ def vectors(batch, queries, keys):
 @pytest.mark.parametrize(("tokens", "calls"), [(30, 5), (60, 3), (150, 1), (1000, 1)])
 @pytest.mark.parametrize("text", ["window:window=6", "rerope:window=5+log_n", "rerope_by_parts+far_discount"])
 def test_short_rows_share_calls_and_stay_apart(monkeypatch, text, tokens, calls):
-    """The last group has fewer rows; each row keeps its own keys, in answers and gradients."""
+    """The last group has fewer rows, the last gradients have fewer blocks; each row keeps its own keys in both."""
     monkeypatch.setattr(flash, "TOKENS_AT_ONCE", tokens)
+    monkeypatch.setattr(flash, "BACKWARD_ROWS", dict.fromkeys(flash.BACKWARD_ROWS, 4))
+    monkeypatch.setattr(flash, "KEYS_AT_ONCE", 40)
     extension, given = parse(text, trained_len=16, target_len=64), vectors(5, 30, 30)
     answers = []
     for compute in (attend, reference_attention):

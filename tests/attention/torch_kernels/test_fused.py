@@ -83,8 +83,9 @@ def test_vectors_that_lie_askew_are_laid_straight(cuda):
     stepping = memory.as_strided((2, 4, 6, 8), (4 * 6 * 9, 6 * 9, 9, 1))
     turned = straight.transpose(2, 3).contiguous().transpose(2, 3)
     by_token = memory[1 : 1 + straight.numel()].view(2, 6, 4, 8).transpose(1, 2)
+    every_second = straight.repeat_interleave(2, -1)[..., ::2]
     two_heads = memory.as_strided((1, 2, 6, 8), (0, 8 * 6 + 3, 8, 1))  # the step between two heads alone is odd
-    for x in (straight, shifted, stepping, turned, by_token, two_heads):
+    for x in (straight, shifted, stepping, turned, by_token, every_second, two_heads):
         expected = matmul.forward(x, x, x, TileMask(triangle=True))
         torch.testing.assert_close(fused.cuda_forward(x, x, x, TileMask(triangle=True)), expected)
         slopes = matmul.backward(x, x, x, x, expected, TileMask(triangle=True))

@@ -255,6 +255,12 @@ def test_the_page_has_bits_per_byte_perplexity_and_breakdown(made):
     assert beside.split()[-1] == f"{best:.2f}"  # no percentage
 
 
+def test_the_legend_explains_the_columns_of_the_table_and_no_others(made):
+    named = [columns.split(":")[0].split(", ") for columns in notes(made)[0].split(". ") if "share correct" in columns]
+    assert named == [[name for name in table(made).head if name in ("passkey", "repeated")]]
+    assert "share correct" not in notes(replace(made, tasks=(Context(samples=3),)))[0]
+
+
 def starved(made):
     """As if one of them had run out of memory at the longest length."""
 
