@@ -27,7 +27,7 @@ EVERY = 4  # of the places: llama-server answers one prefix at a time
 LONGEST_ANSWER = 300  # characters of an engine's own words
 TOO_LONG = ("context", "too long", "maximum", "carries")  # words of a refusal that is about the length
 FOREIGN = ("token id", "vocabulary", "invalid token", "tokens from 0")  # about tokens that it does not have
-LOADING = 503
+NOT_READY = 503
 
 
 class SaidToken(NamedTuple):
@@ -124,7 +124,7 @@ class RunningEngine(NamedTuple):
         if tokens and any(word in said.lower() for word in FOREIGN):
             sentence = f"{self.url} does not know the tokens of the checkpoint: {said}"
             raise DoesNotFit.because(FIELD, sentence, remedy="name the folder that it serves")
-        if status == LOADING:
+        if status == NOT_READY:
             raise DoesNotFit.because(FIELD, f"{self.url} is not ready: {said}", remedy="ask it again in a while")
         if status >= SERVER_ERROR and status != NOT_IMPLEMENTED:
             raise DoesNotFit.because(FIELD, f"{self.url} fails with status {status}: {said}")
