@@ -14,7 +14,7 @@ from ropewalk.measure.diagnostics.diagnosis import measure_sides
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.perplexity import strided_losses
 from ropewalk.measure.metrics.streaming import long_text
-from ropewalk.measure.tasks import ALL, ManyContexts, Ruler, StreamEval
+from ropewalk.measure.tasks import ALL, ManyContexts, QuantisedCache, Ruler, StreamEval
 from ropewalk.search.far_tokens import FarLoss, FarTokens
 from ropewalk.search.gradients import MeasuredGradients
 from ropewalk.texts.corpora import Document
@@ -71,6 +71,7 @@ def require_begun(read):
 
 
 SHAPED = {ManyContexts: {"piece": 128}, StreamEval: {"every": 2, "back": 2}, Ruler: {"kind": "niah_single_1"}}
+SHAPED[QuantisedCache] = {"kind": "int8", "questions": 0}  # questions follow a text through its cache
 TASKS = [task(samples=1, **SHAPED.get(task, {})) for task in ALL]
 TASKS += [FarTokens(samples=1, last=LAST), FarLoss(samples=1, last=LAST, places=((1, 5),))]
 TASKS += [MeasuredGradients(samples=1, last=LAST)]

@@ -185,9 +185,9 @@ def test_without_the_package(tmp_path, monkeypatch):
 
 
 def test_every_architecture_was_run():
-    """Each has rows in the record of the real engine, in float32, all below the bound."""
+    """Each has rows in the record of the real engine, in float32, all below the bound; beside them are real models."""
     record = Path(__file__).resolve().parents[3] / "docs" / "results" / "engines" / "llama_cpp.json"
-    rows = [row for row in json.loads(record.read_text())["rows"] if row["dtype"] == "float32"]
+    rows = [row for row in json.loads(record.read_text())["rows"] if row["dtype"] == "float32" and "greedy" not in row]
     assert {row["architecture"] for row in rows} - {"default"} == set(ARCHITECTURES)
 
 
