@@ -84,7 +84,10 @@ def _remaining(model: NamedModel, read: int) -> int:
     most, trained_len = model.served.max_len, model.served.facts.trained_len
     if most is None:
         return trained_len
-    return max(min(most - read, trained_len // USUAL_SHARE if model.served.by_length else most), 1)
+    left = most - read
+    if model.served.by_length:
+        left = min(left, trained_len // USUAL_SHARE)
+    return max(left, 1)
 
 
 def _requests(

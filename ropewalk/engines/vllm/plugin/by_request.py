@@ -63,9 +63,9 @@ def choosing_tables(theirs: Callable[..., Any]) -> Callable[..., Any]:
         if not hasattr(self, _MODULES):
             modules = self.get_model().modules()
             setattr(self, _MODULES, [one for one in modules if isinstance(one, OfRequests) and one.starts])
+        requests = [self.requests[name] for name in self.input_batch.req_ids]
+        lengths = [_end(request.num_prompt_tokens, request.sampling_params) for request in requests]
         for module in getattr(self, _MODULES):
-            requests = [self.requests[name] for name in self.input_batch.req_ids]
-            lengths = [_end(request.num_prompt_tokens, request.sampling_params) for request in requests]
             module.choose(lengths, num_scheduled_tokens)
         return prepared
 
