@@ -11,6 +11,7 @@
     bias_h           what a head adds for that distance          biases/
     scale            what a row's logits are multiplied by       scales/
     T                the same for the rotating dimensions alone  scales/ with over=rotating; 1 in all others
+    h                theta and the reach may differ by key head  heads= of an extension, or of one of its layers
     i, j             how tokens are numbered                     positions/
     cap, sink_h, w   the model's own, if it has them             facts.softcap, facts.sinks, facts.weighted
     mask             what a model's layer computes of its        model_mask_bhij
@@ -139,6 +140,14 @@ def reference_logits(
     extension = layer_extension(extension, facts, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
+    if extension.heads:  # as if all heads had what is in force in some, of which those are taken
+        whole_bhij = q_bhid.new_zeros((*q_bhid.shape[:3], k_bgjd.shape[2]), dtype=torch.float64)
+        for part in extension.head_parts(facts):
+            of_all = reference_logits(
+                q_bhid, k_bgjd, part.extension, facts, tokens, weights=weights, model_mask_bhij=model_mask_bhij
+            )
+            whole_bhij[:, list(part.query_heads(facts))] = of_all[:, list(part.query_heads(facts))]
+        return whole_bhij
     numbers_bj = tokens.numbers(k_bgjd, extension, facts)
     before = k_bgjd.shape[2] - q_bhid.shape[2]
     numbers_bi = numbers_bj[:, before:]

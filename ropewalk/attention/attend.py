@@ -5,7 +5,7 @@ Legend: b batch, h query head, g key head, i query, j key, d head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from ropewalk.attention.layout.sequences import (
     split_batch,
     split_mask,
 )
-from ropewalk.attention.problem import LayerTerms, layer_terms
+from ropewalk.attention.problem import LayerTerms, PartTerms, join_heads, layer_terms
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import ONE_TEXT, Tokens, require_kinship, require_mask, require_shapes
 from ropewalk.methods.facts import Facts
@@ -60,17 +60,40 @@ def attend(
     """
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
     terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, weights)
+    if not groups:
+        return zeros_of(q_bhid, k_bgjd, v_bgjd, [x for group in terms.weights.values() for x in group.values()])
+    parts = terms.parts()
+    outputs = [_attend_part(*_of_heads(part, q_bhid, k_bgjd, v_bgjd, model_mask_bhij), part, groups) for part in parts]
+    return join_heads(parts, outputs, terms.facts)
+
+
+def _of_heads(
+    part: PartTerms, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, mask_bhij: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """What attention reads for some heads of a layer."""
+    if mask_bhij is not None and mask_bhij.shape[1] > 1:
+        mask_bhij = mask_bhij[:, part.query_heads]
+    return q_bhid[:, part.query_heads], k_bgjd[:, part.key_heads], v_bgjd[:, part.key_heads], mask_bhij
+
+
+def _attend_part(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    v_bgjd: Tensor,
+    mask_bhij: Tensor | None,
+    part: PartTerms,
+    groups: Sequence[SequenceGroup],
+) -> Tensor:
+    """Attention of the heads in which the same is in force."""
     query_slots = [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
     queries = split_batch(q_bhid, groups, query_slots)
     keys, values = (split_batch(x, groups, [group.slots for group in groups]) for x in (k_bgjd, v_bgjd))
-    masks = split_mask(model_mask_bhij, groups, query_slots)
+    masks = split_mask(mask_bhij, groups, query_slots)
     with torch.autocast(q_bhid.device.type, enabled=False):
         outputs = [
-            attend_sequences(q, group.query_numbers, _for_every_span(k, v, group, terms), terms, mask)
+            attend_sequences(q, group.query_numbers, _for_every_span(k, v, group, part.terms), part.terms, mask)
             for q, k, v, group, mask in zip(queries, keys, values, groups, masks, strict=True)
         ]
-    if not outputs:
-        return zeros_of(q_bhid, k_bgjd, v_bgjd, [x for group in terms.weights.values() for x in group.values()])
     return merge_batch(outputs, groups, query_slots, v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1]))
 
 
@@ -104,11 +127,14 @@ def explain(
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
     terms, groups = _prepare(q_bhid, k_bgjd, v_bgjd, extension, facts, tokens, weights)
     lines, query_slots = [], [group.query_slots(k_bgjd.shape[2] - q_bhid.shape[2]) for group in groups]
-    for group, mask in zip(groups, split_mask(model_mask_bhij, groups, query_slots), strict=True):
-        keys = _for_every_span(k_bgjd, v_bgjd, group, terms)
-        rows = f"{len(group.batch)} row{'s' * (len(group.batch) > 1)}"
-        backend = explain_sequences(q_bhid[:, :, : group.queries], group.query_numbers, keys, terms, mask)
-        lines.append(f"{rows}, {group.queries} queries, {len(group.numbers)} keys: {backend}")
+    for part in terms.parts():
+        q, k, v, whole_mask = _of_heads(part, q_bhid, k_bgjd, v_bgjd, model_mask_bhij)
+        heads = f", {k.shape[1]} of {k_bgjd.shape[1]} key heads" if terms.extension.heads else ""
+        for group, mask in zip(groups, split_mask(whole_mask, groups, query_slots), strict=True):
+            keys = _for_every_span(k, v, group, part.terms)
+            rows = f"{len(group.batch)} row{'s' * (len(group.batch) > 1)}"
+            backend = explain_sequences(q[:, :, : group.queries], group.query_numbers, keys, part.terms, mask)
+            lines.append(f"{rows}, {group.queries} queries, {len(group.numbers)} keys{heads}: {backend}")
     return "\n".join(lines)
 
 

@@ -35,11 +35,35 @@ class LayerTerms(NamedTuple):
     extension: Extension
     facts: Facts
     weights: Mapping[str, Weights]
+    of_heads: tuple[int, ...] | None = None  # the query heads that these terms are of, where heads differ
 
     @property
     def sink_h(self) -> Tensor | None:
         """The logits of the model's sinks, if it has sinks."""
-        return self.weights.get(MODEL, {}).get(SINKS)
+        sink_h = self.weights.get(MODEL, {}).get(SINKS)
+        return None if sink_h is None else self._of_these(sink_h)
+
+    def parts(self) -> list[PartTerms]:
+        """The terms of the heads in which the same is in force; those of all heads where heads do not differ."""
+        if not self.extension.heads:
+            return [PartTerms(self, slice(None), slice(None))]
+        return [
+            PartTerms(LayerTerms(extension, self.facts, self.weights, query_heads), _run(query_heads), _run(key_heads))
+            for extension, query_heads, key_heads in _complete_parts(self.extension, self.facts)
+        ]
+
+    @property
+    def heads_here(self) -> Facts:
+        """The facts with the heads that these terms are of: the shapes that are computed with."""
+        if self.of_heads is None:
+            return self.facts
+        heads = len(self.of_heads)
+        return replace(self.facts, heads=heads, kv_heads=heads * self.facts.groups // self.facts.heads)
+
+    def _of_these(self, x: Tensor) -> Tensor:
+        """What methods say of all query heads, of these alone; heads are the first axis, or one stands for all."""
+        chosen = self.of_heads is not None and x.shape[0] == self.facts.heads
+        return x[list(self.of_heads)] if chosen and self.of_heads else x
 
     def weighted(self, rotated_q: Tensor) -> Tensor:
         """Rotated queries times the model's own factors, if it has them; dimensions are the last axis."""
@@ -53,7 +77,7 @@ class LayerTerms(NamedTuple):
         specs = self.extension.biases
         distance, query = self._on_device_of_weights(specs, distance, query)
         terms = [spec.bias(distance, query, self.facts, self.weights.get(spec.name, {})) for spec in specs]
-        return torch.stack(terms).sum(0)
+        return self._of_these(torch.stack(terms).sum(0))
 
     def bias_of_row(self, segment: Segment, i: Tensor) -> Tensor | None:
         """The sum of the biases of a segment's rows, [heads, rows], if all keys of a row have one; i is of all rows."""
@@ -77,7 +101,7 @@ class LayerTerms(NamedTuple):
 
     def _scale_of(self, spec: Scale, i: Tensor) -> Tensor:
         """One scale: a factor of all dimensions, or of each where it multiplies only some."""
-        scale_hi1 = spec.scale(i, self.facts, self.weights.get(spec.name, {}))[..., None]
+        scale_hi1 = self._of_these(spec.scale(i, self.facts, self.weights.get(spec.name, {})))[..., None]
         if not spec.of_rotation:
             return scale_hi1
         dims = rotating_dims(self.extension.frequencies_or_rope, self.facts)
@@ -108,13 +132,49 @@ def layer_terms(extension: Extension, facts: Facts, weights: Mapping[str, Weight
 def _complete_extension(extension: Extension, facts: Facts, shapes: Shapes) -> Extension:
     """The layer's extension with no slot empty. Worked out once, not by every layer in every call."""
     weights = {name: {key: torch.empty(shape, device="meta") for key, shape in group} for name, group in shapes}
-    of_layer = layer_extension(extension, facts, weights)
+    return complete(layer_extension(extension, facts, weights))
+
+
+def complete(of_layer: Extension) -> Extension:
+    """The extension of a layer with what is in force in its empty slots."""
     return replace(
         of_layer,
         frequencies=of_layer.frequencies_or_rope,
         reach=of_layer.reach_or_causal,
         positions=of_layer.positions_or_sequential,
     )
+
+
+@lru_cache(maxsize=1024)
+def _complete_parts(
+    extension: Extension, facts: Facts
+) -> tuple[tuple[Extension, tuple[int, ...], tuple[int, ...]], ...]:
+    """The parts of a layer: what is in force, in which query heads and in which key heads."""
+    parts = extension.head_parts(facts)
+    return tuple((complete(part.extension), part.query_heads(facts), part.key_heads) for part in parts)
+
+
+def _run(heads: Sequence[int]) -> slice | list[int]:
+    """The heads as a slice where they are adjacent: it needs no copy."""
+    first, last = heads[0], heads[-1] + 1
+    return slice(first, last) if list(heads) == list(range(first, last)) else list(heads)
+
+
+class PartTerms(NamedTuple):
+    """The terms of some heads of a layer, and where they are among its query heads and its key heads."""
+
+    terms: LayerTerms
+    query_heads: slice | list[int]
+    key_heads: slice | list[int]
+
+
+def join_heads(parts: Sequence[PartTerms], outputs: Sequence[Tensor], facts: Facts) -> Tensor:
+    """The outputs of all parts, [batch, heads, ...], heads in the layer's order."""
+    if len(outputs) == 1:
+        return outputs[0]
+    order = torch.cat([torch.arange(facts.heads)[part.query_heads] for part in parts])
+    joined = torch.cat(list(outputs), 1)
+    return joined if bool((order.diff() > 0).all()) else joined[:, torch.argsort(order).to(joined.device)]
 
 
 @lru_cache(maxsize=256)

@@ -101,12 +101,16 @@ def _folded(row: str, width: int) -> str:
 def _parsed(line: str, facts: Facts, target: int | None) -> tuple[Extension, int | None]:
     """The extension and its target length: a default where it needs one and the caller has none."""
     try:
-        return parse(line, trained_len=facts.trained_len, target_len=target, layers=facts.layers), target
+        return parse(
+            line, trained_len=facts.trained_len, target_len=target, layers=facts.layers, kv_heads=facts.groups
+        ), target
     except InvalidValue:
         if target is not None:
             raise
         assumed = TIMES * facts.trained_len
-        return parse(line, trained_len=facts.trained_len, target_len=assumed, layers=facts.layers), assumed
+        return parse(
+            line, trained_len=facts.trained_len, target_len=assumed, layers=facts.layers, kv_heads=facts.groups
+        ), assumed
 
 
 def _stretch(extension: Extension) -> float:
@@ -116,7 +120,7 @@ def _stretch(extension: Extension) -> float:
 
 def _all_specs(extension: Extension) -> list[tuple[str, Spec]]:
     """All methods in use, those inside others and of single layers included, without repeats."""
-    parts = [extension, *(override for _, override in extension.layer_items)]
+    parts = extension.parts
     specs = [(slot, spec) for part in parts for slot, methods in part.specs.items() for spec in methods]
     return list(dict.fromkeys((slot, part) for slot, spec in specs for part in with_inner(spec)))
 

@@ -6,14 +6,14 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Generator, Tensor
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.notation import INSTEAD
-from ropewalk.extension.slots import PER_LAYER, SLOTS, Slot, read_layers, read_object, read_slot
+from ropewalk.extension.slots import OVERRIDES, PER_HEAD, PER_LAYER, SLOTS, Slot, read_object, read_overrides, read_slot
 from ropewalk.methods.biases import Bias
 from ropewalk.methods.decoding import Decoding
 from ropewalk.methods.docstrings import page_of
@@ -28,9 +28,10 @@ from ropewalk.methods.surgery import Surgery
 
 WORDS = {"frequencies": "schedules", "reach": "reaches", "positions": "numberings", "decoding": "decoding methods"}
 LONG_FACTOR = 8  # trained lengths: a text in which reaches show what they do
+COUNTED = {"layer": "", "head": " key heads"}
 MOST_POSITIONS = 2**62  # what a position can be, under an unbounded stretch or of an absurd trained length
 
-Layers = tuple[tuple[int, "Extension"], ...]
+Overrides = tuple[tuple[int, "Extension"], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ class Extension:
     `replaces_scaling` (`+instead` in notation) they replace it, as if the model had never been stretched.
 
     `layers` maps a layer (negative: from the last) to the extension of that layer; its empty slots keep those of the
-    whole.
+    whole. `heads` maps a key head to the reach or the schedule of that head and of the query heads that read it, in
+    every layer, or in one inside `layers`; its empty slots keep those of the layer.
     """
 
     frequencies: Frequencies | None = None
@@ -56,13 +58,15 @@ class Extension:
     positions: Positions | None = None
     decoding: Decoding | None = None
     surgery: tuple[Surgery, ...] = ()
-    layers: Layers | Mapping[int, Extension] = ()
+    layers: Overrides | Mapping[int, Extension] = ()
+    heads: Overrides | Mapping[int, Extension] = ()
     replaces_scaling: bool = False
 
     def __post_init__(self) -> None:
         for name, slot in SLOTS.items():
             object.__setattr__(self, name, _check_slot(name, getattr(self, name), slot))
-        object.__setattr__(self, "layers", _check_layers(self.layers))
+        for name in OVERRIDES:
+            object.__setattr__(self, name, _check_overrides(name, getattr(self, name)))
         if not isinstance(self.replaces_scaling, bool):
             raise InvalidValue(INSTEAD, "true or false", self.replaces_scaling)
 
@@ -81,9 +85,25 @@ class Extension:
         return self.positions or Sequential()
 
     @property
-    def layer_items(self) -> Layers:
+    def layer_items(self) -> Overrides:
         """`layers` as stored: pairs of a layer and its extension, in order."""
-        return cast(Layers, self.layers)
+        return cast(Overrides, self.layers)
+
+    @property
+    def head_items(self) -> Overrides:
+        """`heads` as stored: pairs of a key head and its extension, in order."""
+        return cast(Overrides, self.heads)
+
+    @property
+    def reaches(self) -> list[Reach]:
+        """The reach of a layer, and those of its heads that have another."""
+        return [self.reach_or_causal, *(override.reach for _, override in self.head_items if override.reach)]
+
+    @property
+    def parts(self) -> list[Extension]:
+        """The extension, and what it says of layers and of heads, each as it is stated."""
+        layers = [part for _, override in self.layer_items for part in override.parts]
+        return [self, *layers, *(override for _, override in self.head_items)]
 
     @property
     def specs(self) -> dict[str, tuple[Spec, ...]]:
@@ -105,27 +125,32 @@ class Extension:
             raise InvalidValue.because(
                 "layer", "this extension differs between layers", remedy="take that of one by at_layer(...)"
             )
-        override = self._by_layer(facts).get(-1 if layer is None else _layer_index(layer, facts))
-        return self._overridden(override or Extension())
+        key = -1 if layer is None else _index("layer", layer, facts.layers)
+        return self._overridden(_by_index("layer", self.layer_items, facts.layers).get(key) or Extension())
+
+    def head_parts(self, facts: Facts) -> tuple[HeadPart, ...]:
+        """The key heads of one layer, together where the same is in force in them."""
+        by_head, parts = _by_index("head", self.head_items, facts.groups), dict[Extension, list[int]]()
+        for head in range(facts.groups):
+            override = by_head.get(head, Extension())
+            parts.setdefault(replace(self._overridden(override), heads=()), []).append(head)
+        return tuple(HeadPart(extension, tuple(heads)) for extension, heads in parts.items())
 
     def _overridden(self, override: Extension) -> Extension:
         stated = {name: value for name in PER_LAYER if (value := getattr(override, name))}
         if override.frequencies is not None:
             stated["frequencies"] = rewrap(override.frequencies, self.frequencies)
-        return replace(self, **{**stated, "layers": ()})
-
-    def _by_layer(self, facts: Facts) -> dict[int, Extension]:
-        by_layer = {_layer_index(key, facts): extension for key, extension in self.layer_items}
-        if len(by_layer) < len(self.layer_items):
-            keys = [key for key, _ in self.layer_items]
-            raise DoesNotFit("layers", f"different layers of a model with {facts.layers} layers", keys)
-        return by_layer
+        heads = {**dict(self.head_items), **dict(override.head_items)}
+        return replace(self, **{**stated, "heads": heads, "layers": ()})
 
     def check_against(self, facts: Facts) -> None:
         """Refuse a model that this extension does not fit, before anything is computed or changed."""
         facts = self.builds_on(facts)
-        for override in self._by_layer(facts).values():
+        for override in _by_index("layer", self.layer_items, facts.layers).values():
             self._overridden(override).check_against(facts)
+        if self.heads:
+            for part in self.head_parts(facts):
+                part.extension.check_against(facts)
         self.frequencies_or_rope.check_against(facts)
         familiar = replace(
             facts, trained_len=int(min(facts.trained_len * self.frequencies_or_rope.stretch, MOST_POSITIONS))
@@ -172,8 +197,9 @@ class Extension:
                 merged[name] = _combine_schedules(mine, theirs)
             else:
                 merged[name] = _one_of(name, mine, theirs)
-        layers = _merge_layers(dict(self.layer_items), dict(other.layer_items))
-        return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
+        for name in OVERRIDES:
+            merged[name] = _merge_overrides(name, dict(getattr(self, name)), dict(getattr(other, name)))
+        return Extension(**merged, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def over(self, other: Extension) -> Extension:
         """This extension over another: its filled slots replace the other's, its empty slots keep them.
@@ -195,18 +221,20 @@ class Extension:
                 merged[name] = theirs if mine is None else rewrap(mine, theirs)
             else:
                 merged[name] = mine or theirs
-        layers = dict(other.layer_items)
-        for key, override in self.layer_items:
-            layers[key] = override.over(layers.get(key, Extension()))
-        return Extension(**merged, layers=layers, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
+        for name in OVERRIDES:
+            theirs = dict(getattr(other, name))
+            mine = {key: override.over(theirs.get(key, Extension())) for key, override in getattr(self, name)}
+            merged[name] = {**theirs, **mine}
+        return Extension(**merged, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def to_json(self) -> Json:
         """Every filled slot, every method with all its parameters, so that it survives a change of defaults."""
         values: Json = {}
         for name, specs in self.specs.items():
             values[name] = [spec.to_json() for spec in specs] if SLOTS[name].several else specs[0].to_json()
-        if self.layers:
-            values["layers"] = {str(key): override.to_json() for key, override in self.layer_items}
+        for name in OVERRIDES:
+            if overrides := getattr(self, name):
+                values[name] = {str(key): override.to_json() for key, override in overrides}
         return {**values, INSTEAD: True} if self.replaces_scaling else values
 
     @classmethod
@@ -214,8 +242,10 @@ class Extension:
         """The inverse of `to_json`, from a dict or a JSON text. Unknown keys are errors."""
         read = read_object(values)
         filled = {name: read_slot(name, value) for name, value in read.items() if name in SLOTS}
-        layers = [(key, cls.from_json(content)) for key, content in read_layers(read.get("layers", {}))]
-        return cls(**filled, layers=tuple(layers), replaces_scaling=read.get(INSTEAD, False))
+        for name in OVERRIDES:
+            stated = read_overrides(name, read.get(name, {}))
+            filled[name] = tuple((key, cls.from_json(content)) for key, content in stated)
+        return cls(**filled, replaces_scaling=read.get(INSTEAD, False))
 
     def describe(self) -> str:
         """The resulting formula, and every part of it."""
@@ -234,8 +264,33 @@ class Extension:
         if self.replaces_scaling:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
         for key, override in self.layer_items:
-            lines += [f"in layer {key}:", *_indent(self._overridden(override).describe()), ""]
+            if override.specs:
+                whole = replace(self._overridden(override), heads=())
+                lines += [f"in layer {key}:", *_indent(whole.describe()), ""]
+            lines += [f"in layer {key}, {line}" for line in _head_lines(override)]
+        lines += [f"in {line}" for line in _head_lines(self)]
         return "\n".join(lines).rstrip()
+
+
+class HeadPart(NamedTuple):
+    """Key heads of a layer with the extension that is in force in them, which has no `heads`."""
+
+    extension: Extension
+    key_heads: tuple[int, ...]
+
+    def query_heads(self, facts: Facts) -> tuple[int, ...]:
+        """The query heads that read them."""
+        shared_by = facts.heads // facts.groups
+        return tuple(head * shared_by + nth for head in self.key_heads for nth in range(shared_by))
+
+
+def _head_lines(extension: Extension) -> list[str]:
+    """What is in force in key heads, a line for each different one."""
+    stated: dict[str, list[str]] = {}
+    for key, override in extension.head_items:
+        words = " and ".join(f"{name}.{spec}" for name, specs in override.specs.items() for spec in specs)
+        stated.setdefault(words, []).append(str(key))
+    return [f"key head{'s' * (len(keys) > 1)} {', '.join(keys)}: {words}" for words, keys in stated.items()]
 
 
 def _indent(text: str) -> list[str]:
@@ -260,33 +315,43 @@ def _check_slot(name: str, value: Any, slot: Slot) -> Any:
     return tuple(value)
 
 
-def _check_layers(layers: Any) -> Layers:
-    pairs = tuple(layers.items()) if isinstance(layers, Mapping) else layers
+def _check_overrides(kind: str, overrides: Any) -> Overrides:
+    pairs = tuple(overrides.items()) if isinstance(overrides, Mapping) else overrides
     if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise InvalidValue("layers", "a mapping from layers to extensions", layers)
+        raise InvalidValue(kind, f"a mapping from {kind} to extensions", overrides)
     for key, extension in pairs:
-        _check_layer(key, extension)
+        _check_override(kind, key, extension)
     if len({key for key, _ in pairs}) < len(pairs):
-        raise Conflict.because("layers", f"layers repeats one of {[key for key, _ in pairs]}")
+        raise Conflict.because(kind, f"{kind} repeats one of {[key for key, _ in pairs]}")
     return tuple(sorted(pairs, key=lambda pair: int(pair[0])))
 
 
-def _check_layer(key: Any, extension: Any) -> None:
+def _check_override(kind: str, key: Any, extension: Any) -> None:
     if isinstance(key, bool) or not isinstance(key, int):
-        raise InvalidValue("layers", "keyed by whole numbers", key)
+        raise InvalidValue(kind, "keyed by whole numbers", key)
     if not isinstance(extension, Extension):
-        raise InvalidValue(f"layers[{key}]", "an Extension", extension)
-    outside = [name for name in extension.specs if name not in PER_LAYER]
-    outside += ["layers"] * bool(extension.layers) + [INSTEAD] * extension.replaces_scaling
-    for name in outside:
+        raise InvalidValue(f"{kind}[{key}]", "an Extension", extension)
+    allowed = PER_LAYER if kind == "layers" else PER_HEAD
+    outside = [name for name in extension.specs if name not in allowed]
+    outside += ["layers"] * bool(extension.layers) + ["heads"] * (kind == "heads" and bool(extension.heads))
+    for name in outside + [INSTEAD] * extension.replaces_scaling:
         remedy = "set instead on the whole extension" if name == INSTEAD else ""
-        raise InvalidValue(f"layers[{key}]", f"made of {', '.join(PER_LAYER)}", name, remedy=remedy)
+        raise InvalidValue(f"{kind}[{key}]", f"made of {', '.join(allowed)}", name, remedy=remedy)
 
 
-def _layer_index(key: int, facts: Facts) -> int:
-    if isinstance(key, bool) or not isinstance(key, int) or not -facts.layers <= key < facts.layers:
-        raise DoesNotFit("layer", f"one of the model's {facts.layers}, from {-facts.layers} to {facts.layers - 1}", key)
-    return key % facts.layers
+def _by_index(kind: str, overrides: Overrides, count: int) -> dict[int, Extension]:
+    """The overrides of layers, or of key heads, counted from the first."""
+    by_index = {_index(kind, key, count): extension for key, extension in overrides}
+    if len(by_index) < len(overrides):
+        keys = [key for key, _ in overrides]
+        raise DoesNotFit(f"{kind}s", f"different {kind}s of a model with {count}{COUNTED[kind] or ' layers'}", keys)
+    return by_index
+
+
+def _index(kind: str, key: int, count: int) -> int:
+    if isinstance(key, bool) or not isinstance(key, int) or not -count <= key < count:
+        raise DoesNotFit(kind, f"one of the model's {count}{COUNTED[kind]}, from {-count} to {count - 1}", key)
+    return key % count
 
 
 def _one_of(name: str, mine: Any, theirs: Any) -> Any:
@@ -306,10 +371,10 @@ def _combine_schedules(mine: Frequencies | None, theirs: Frequencies | None) -> 
     return wrap(_one_of("frequencies", core, other), wrappers + more)
 
 
-def _merge_layers(mine: dict[int, Extension], theirs: dict[int, Extension]) -> dict[int, Extension]:
+def _merge_overrides(kind: str, mine: dict[int, Extension], theirs: dict[int, Extension]) -> dict[int, Extension]:
     both = [key for key in mine if key in theirs and mine[key] != theirs[key]]
     if both:
-        raise Conflict.because("layers", f"both have layers {both}", remedy="keep one extension per layer")
+        raise Conflict.because(kind, f"both have {kind} {both}", remedy=f"keep one extension per {kind[:-1]}")
     return {**mine, **theirs}
 
 

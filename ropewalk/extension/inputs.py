@@ -28,8 +28,9 @@ def layer_extension(extension: Extension, facts: Facts, weights: Mapping[str, We
     local.check_against(facts)
     if weights is not None:
         local.check_weights(weights, facts)
-    _require_numbers(local, facts)
-    _require_no_decay(local, facts)
+    for part in local.head_parts(facts):
+        _require_numbers(part.extension, facts)
+        _require_no_decay(part.extension, facts)
     return local
 
 
@@ -119,8 +120,9 @@ class Tokens(NamedTuple):
     def numbers(self, k_bgjd: Tensor, extension: Extension, facts: Facts) -> Tensor:
         """The position of every key, as passed or as the extension numbers every text; all fields are checked."""
         numbers_bj = self._numbers(k_bgjd, extension)
-        self._require_pair_positions(numbers_bj, extension, facts)
-        self._require_last_seen(numbers_bj, extension, facts)
+        for part in extension.head_parts(facts) if self.of_images else ():
+            self._require_pair_positions(numbers_bj, part.extension, facts)
+            self._require_last_seen(numbers_bj, part.extension, facts)
         return numbers_bj
 
     def _numbers(self, k_bgjd: Tensor, extension: Extension) -> Tensor:

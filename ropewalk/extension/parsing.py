@@ -24,7 +24,12 @@ from ropewalk.methods.record import arguments
 from ropewalk.methods.spec import Spec, build, require_parameters
 
 PRESETS = {preset.__name__: preset for preset in presets.ALL}
-CONTEXT = ("trained_len", "target_len", "layers")  # what a preset takes from the model where the line does not state it
+CONTEXT = (
+    "trained_len",
+    "target_len",
+    "layers",
+    "kv_heads",
+)  # what a preset takes from the model where the line does not state it
 
 
 class Line(NamedTuple):
@@ -45,6 +50,7 @@ class Line(NamedTuple):
         trained_len: int | None = None,
         target_len: int | None = None,
         layers: int | None = None,
+        kv_heads: int | None = None,
         original_len: int | None = None,
     ) -> Extension:
         """The extension, its presets filled with what is known of the model."""
@@ -52,7 +58,7 @@ class Line(NamedTuple):
             return self.stored
         require_whole("original_len", original_len)
         ground = original_len or trained_len if self.replaces_scaling else trained_len
-        known = dict(zip(CONTEXT, (ground, target_len, layers), strict=True))
+        known = dict(zip(CONTEXT, (ground, target_len, layers, kv_heads), strict=True))
         for name, value in known.items():
             require_whole(name, value)
         context = {name: value for name, value in known.items() if value is not None}
@@ -61,7 +67,7 @@ class Line(NamedTuple):
     def build_for(self, facts: Facts, target_len: int | None) -> Extension:
         """The extension for a model."""
         lengths = {"trained_len": facts.trained_len, "original_len": facts.original_len, "target_len": target_len}
-        return self.build(layers=facts.layers, **lengths)
+        return self.build(layers=facts.layers, kv_heads=facts.groups, **lengths)
 
 
 def read_line(text: str | Line) -> Line:
@@ -83,6 +89,7 @@ def parse(
     trained_len: int | None = None,
     target_len: int | None = None,
     layers: int | None = None,
+    kv_heads: int | None = None,
     original_len: int | None = None,
 ) -> Extension:
     """The extension that a line names, or that a file holds.
@@ -98,10 +105,11 @@ def parse(
         trained_len: the trained length in tokens.
         target_len: the target length in tokens.
         layers: how many attention layers the model has.
+        kv_heads: how many key heads each of them has.
         original_len: the length before the checkpoint's own schedule, from which a line with `+instead` counts.
     """
     lengths = {"trained_len": trained_len, "target_len": target_len, "original_len": original_len}
-    return read_line(text).build(layers=layers, **lengths)
+    return read_line(text).build(layers=layers, kv_heads=kv_heads, **lengths)
 
 
 def parse_for(text: str | Line, facts: Facts, target_len: int | None) -> Extension:

@@ -33,11 +33,12 @@ class Slot(NamedTuple):
     methods: tuple[type[Spec], ...]
     several: bool  # biases add up and scales multiply; other slots hold one method
     per_layer: bool  # whether layers may differ in it
+    per_head: bool = False  # whether the key heads of a layer may
 
 
 SLOTS = {
-    "frequencies": Slot(Frequencies, frequencies.ALL, several=False, per_layer=True),
-    "reach": Slot(Reach, reach.ALL, several=False, per_layer=True),
+    "frequencies": Slot(Frequencies, frequencies.ALL, several=False, per_layer=True, per_head=True),
+    "reach": Slot(Reach, reach.ALL, several=False, per_layer=True, per_head=True),
     "biases": Slot(Bias, biases.ALL, several=True, per_layer=True),
     "scales": Slot(Scale, scales.ALL, several=True, per_layer=True),
     "positions": Slot(Positions, positions.ALL, several=False, per_layer=False),
@@ -45,6 +46,8 @@ SLOTS = {
     "surgery": Slot(Surgery, surgery.ALL, several=True, per_layer=False),
 }
 PER_LAYER = tuple(name for name, slot in SLOTS.items() if slot.per_layer)
+PER_HEAD = tuple(name for name, slot in SLOTS.items() if slot.per_head)
+OVERRIDES = ("layers", "heads")  # where an extension differs from layer to layer, and within a layer
 
 
 def method(slot: str, name: str) -> type[Spec]:
@@ -64,8 +67,8 @@ def read_object(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(read, Mapping):
         raise Unreadable("extension", "a JSON object of slots", read)
     for name in read:
-        if name not in (*SLOTS, "layers", INSTEAD):
-            raise UnknownName("slot", name, known=[*SLOTS, "layers", INSTEAD], owner="the equation")
+        if name not in (*SLOTS, *OVERRIDES, INSTEAD):
+            raise UnknownName("slot", name, known=[*SLOTS, *OVERRIDES, INSTEAD], owner="the equation")
     return read
 
 
@@ -78,15 +81,16 @@ def read_slot(name: str, value: Any) -> Any:
     return [_spec(name, item) for item in value]
 
 
-def read_layers(value: Any) -> list[tuple[int, Any]]:
-    """Layer numbers with the JSON of their extensions."""
+def read_overrides(kind: str, value: Any) -> list[tuple[int, Any]]:
+    """Numbers of layers, or of key heads, with the JSON of their extensions."""
     if not isinstance(value, Mapping):
-        raise Unreadable("layers", "a JSON object", value)
+        raise Unreadable(kind, "a JSON object", value)
+    without = OVERRIDES[: OVERRIDES.index(kind) + 1]
     for key, content in value.items():
         if isinstance(key, bool) or not re.fullmatch(LAYER, str(key)):
-            raise Unreadable("layers", "keyed by whole numbers", key)
-        if not isinstance(content, Mapping) or "layers" in content:
-            raise Unreadable(f"layers[{key}]", "a JSON object of slots, without layers", content)
+            raise Unreadable(kind, "keyed by whole numbers", key)
+        if not isinstance(content, Mapping) or any(name in content for name in without):
+            raise Unreadable(f"{kind}[{key}]", f"a JSON object of slots, without {' or '.join(without)}", content)
     return [(int(key), content) for key, content in value.items()]
 
 

@@ -27,8 +27,19 @@ class ConstantScale(NamedTuple):
     rotation: float
 
 
+def why_not_all_heads(extension: Extension) -> DoesNotFit | None:
+    """Why what is in force in a layer is not that of all its heads; None where it is."""
+    if not extension.heads:
+        return None
+    heads = ", ".join(str(head) for head, _ in extension.head_items)
+    sentence = f"the heads of a layer differ (key heads {heads}), which tables, configs and engines' pages cannot say"
+    return DoesNotFit.because("heads", sentence, remedy="only Ropewalk's own attention in transformers computes it")
+
+
 def why_not_static(extension: Extension, facts: Facts) -> DoesNotFit | None:
     """Why rows differ, or what there is besides frequencies; None where one table of every row is all."""
+    if reason := why_not_all_heads(extension):
+        return reason
     for slot in ("reach", "biases"):
         if extension.specs.get(slot):
             name = extension.specs[slot][0].name
@@ -75,6 +86,8 @@ def constant_scale(extension: Extension, facts: Facts) -> ConstantScale:
 
 def why_not_in_pages(extension: Extension, facts: Facts) -> DoesNotFit | None:
     """Why keys that are rotated once, when they are written, are not those of every row; None where they are."""
+    if reason := why_not_all_heads(extension):
+        return reason
     if not extension.frequencies_or_rope.table(facts, 1).log_decay.any():
         return None
     sentence = (
@@ -95,6 +108,9 @@ def request_lengths(factors: Sequence[float], facts: Facts) -> list[int]:
 
 def freeze(extension: Extension, facts: Facts, length: int) -> Extension:
     """A dynamic schedule made static for texts of one length, in its wrappers; any other unchanged."""
+    if extension.heads:
+        heads = [(head, freeze(override, facts, length)) for head, override in extension.head_items]
+        extension = replace(extension, heads=tuple(heads))
     core, wrappers = unwrap(extension.frequencies_or_rope)
     if not isinstance(core, Dynamic):
         return extension

@@ -1,10 +1,13 @@
 """Problems of attention, and how close an answer must be to the oracle's."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from ropewalk import Extension, parse, reference_attention
 from ropewalk.attention import attend
+from ropewalk.methods.reach import Causal
 
 from examples import EXAMPLES, FACTS
 
@@ -31,7 +34,15 @@ MIXED = [
     "self_extend:window=7,group=3+far_discount:window=5",
 ]
 
-EVERY = [*SINGLE, *(parse(text) for text in MIXED)]
+# Heads of a layer that differ: those that keep all keys beside others, a schedule of their own, learned numbers.
+BY_HEAD = [
+    replace(parse("streaming:window=6,n_sink=2"), heads={1: Extension(reach=Causal())}),
+    replace(parse("yarn:factor=4+log_n"), heads={0: parse("ntk:factor=2"), 1: parse("pi:factor=3")}),
+    replace(parse("rerope:window=5+scales.head_scale+biases.kerple_log"), heads={-2: parse("window:window=9")}),
+    replace(parse("biases.alibi+biases.sandwich"), heads={1: parse("dynamic_ntk+self_extend:window=5,group=3")}),
+]
+
+EVERY = [*SINGLE, *(parse(text) for text in MIXED), *BY_HEAD]
 
 
 every = pytest.mark.parametrize(

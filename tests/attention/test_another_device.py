@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ropewalk import Tokens, reference_attention
-from ropewalk.attention import CacheState, LayerCache, attend
+from ropewalk.attention import CacheState, attend, cache_for
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.dense import DENSE
 from ropewalk.attention.paged import PagedBatch, PagedLayer
@@ -64,7 +64,7 @@ def test_a_text_read_through_a_cache(extension, begins):
         pytest.skip("these positions are for training only")
     inputs = tensors(LENGTH, batch=2)
     state = CacheState(extension, FACTS, weights=moved(extension), begins=begins or [0, 0])
-    cache = LayerCache(state)
+    cache = cache_for(state)
     parts = zip(*(torch.split(there(x), [LENGTH // 2, 1, 1, LENGTH // 2 - 2], 2) for x in inputs), strict=True)
     one = torch.cat([cache.read(*part) for part in parts], 2)
     assert_equal(one, extension, inputs, tokens=Tokens(None if begins is None else PADDED))

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from torch import Tensor
 
 from ropewalk import Extension, Facts, Tokens, parse, reference_attention
-from ropewalk.attention import CacheState, LayerCache, attend
+from ropewalk.attention import CacheState, attend, cache_for
 from ropewalk.attention.backends import (
     bias_diagonals,
     bias_diagonals as diagonal_gradients,
@@ -358,7 +358,7 @@ def test_read_through_a_cache(small, case, reading):
     """For any chunks, removed tokens and order of rows, the output is that of the whole text."""
     (begins, pieces, order), (extension, facts, _, dtype, seed) = reading, case
     rng, weights = torch.Generator().manual_seed(seed), numbers_learned(extension, facts)
-    cache = LayerCache(CacheState(extension, facts, begins=begins, weights=weights, spare=3))
+    cache = cache_for(CacheState(extension, facts, begins=begins, weights=weights, spare=3))
     heads, answers = (facts.heads, facts.groups, facts.groups), []
     text = [torch.zeros(len(begins), n, 0, facts.head_dim, dtype=dtype) for n in heads]
     for size, back in pieces:

@@ -6,7 +6,7 @@ import pytest
 
 from ropewalk import Extension
 from ropewalk.errors import RopewalkError, Unreadable
-from ropewalk.extension.slots import read_layers, read_object, read_slot
+from ropewalk.extension.slots import read_object, read_overrides, read_slot
 from ropewalk.methods.frequencies import NTK, Dynamic
 from ropewalk.methods.scales import LogN
 
@@ -19,7 +19,7 @@ def test_content():
 
 
 def test_layers_keep_their_json():
-    assert read_layers({"-1": {"scales": []}, "3": {}}) == [(-1, {"scales": []}), (3, {})]
+    assert read_overrides("layers", {"-1": {"scales": []}, "3": {}}) == [(-1, {"scales": []}), (3, {})]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,10 @@ class CacheState(StoredKeys):
         weights: Mapping[str, Weights] | None = None,
         spare: int = 0,
     ) -> None:
-        super().__init__(layer_terms(extension, facts, weights))
+        self._begin(layer_terms(extension, facts, weights), begins, spare)
+
+    def _begin(self, terms: LayerTerms, begins: Sequence[int], spare: int) -> None:
+        super().__init__(terms)
         numbering = self.terms.extension.positions_or_sequential
         if not isinstance(numbering, Sequential):
             raise InvalidValue("positions", "sequential with a cache", numbering, remedy="use others in training only")
@@ -96,6 +99,16 @@ class CacheState(StoredKeys):
         self._of_rows: dict[tuple[int, ...], CacheState] = {}
         self._decay_period = max(1, int(1 / float(self.table(1).log_decay.abs().max()))) if self.decays else 0
         self.latest: tuple[object, Any] | None = None  # the step of the next token, for all layers
+        split = terms.parts() if terms.extension.heads else []
+        self.parts = [
+            (part, self._of_terms(part.terms)) for part in split
+        ]  # of the heads in which the same is in force
+
+    def _of_terms(self, terms: LayerTerms) -> CacheState:
+        """The same texts, under other terms."""
+        state = CacheState.__new__(CacheState)
+        state._begin(terms, self.begins * (self.rows // len(self.begins)), self.spare)
+        return state
 
     def of_rows(self, rows: Sequence[int]) -> CacheState:
         """The state of these rows, the same one for all layers."""
@@ -103,9 +116,14 @@ class CacheState(StoredKeys):
             return self
         begins = tuple(self.begins[row % len(self.begins)] for row in rows)
         if begins not in self._of_rows:
-            extension, facts, weights = self.terms
-            self._of_rows[begins] = CacheState(extension, facts, begins=begins, weights=weights, spare=self.spare)
+            state = self._of_rows[begins] = CacheState.__new__(CacheState)
+            state._begin(self.terms, begins, self.spare)
         return self._of_rows[begins]
+
+    @property
+    def members(self) -> list[CacheState]:
+        """Itself, or where heads differ the state of each part of them."""
+        return [state for _, state in self.parts] or [self]
 
     def numbers(self, slots: Tensor) -> Tensor:
         """The numbers of these slots in every row, [b, n]."""

@@ -46,6 +46,8 @@ class LayerCache:
     """
 
     def __init__(self, state: CacheState) -> None:
+        if state.parts:
+            raise InvalidValue.because("state", "its heads keep different keys", remedy="use cache_for(state)")
         self.state = state
         self.count = 0
         self._furthest = 0  # the largest count so far: rings stay overwritten when tokens are removed
@@ -71,13 +73,17 @@ class LayerCache:
 
     def forget(self, tokens: int) -> None:
         """Remove the last tokens, as after a rejected draft."""
+        self.require_forgettable(tokens)
+        self.count -= tokens
+
+    def require_forgettable(self, tokens: int) -> None:
+        """Refuse to remove more tokens than can be removed again."""
         if not 0 <= tokens <= self.count:
             raise InvalidValue("tokens", f"between 0 and the {self.count} that were read", tokens)
         left = self.count - tokens
         if tokens and not all(buffer.can_forget(self._furthest, left) for buffer in self.state.buffers):
             rule = f"at most {self.state.spare} once a window is full, since older keys are overwritten"
             raise InvalidValue("tokens", rule, tokens, remedy="create the state with a larger spare")
-        self.count = left
 
     def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """Store the next n tokens and return their outputs, [batch, heads, n, value size]; zeros for padded ones.
@@ -105,7 +111,7 @@ class LayerCache:
         vectors = [(x.shape, x.dtype, x.device) for x in (q_bhid, k_bgjd, v_bgjd)]
         if vectors == self._checked:  # as from one token to the next
             return
-        require_shapes(q_bhid, k_bgjd, v_bgjd, self.state.terms.facts)
+        require_shapes(q_bhid, k_bgjd, v_bgjd, self.state.terms.heads_here)
         require_kinship(q_bhid, k_bgjd, v_bgjd)
         stored = [lanes[VALUES] for lanes in self._lanes if lanes]
         batch = len(stored[0]) if stored else self.state.rows if self.state.rows > 1 else len(q_bhid)
@@ -375,7 +381,7 @@ def _mask(
     state: CacheState, view: _View, i: Tensor, count: int, dtype: torch.dtype, device: torch.device
 ) -> Tensor | None:
     """Biases, and minus infinity where a row sees no key: [b, g, r, n]; nothing where every row sees all."""
-    facts = state.terms.facts
+    facts = state.terms.heads_here
     if state.terms.extension.biases:
         span, buffer = state.spans[view.span], state.buffers[view.buffer]
         slots = buffer.slots(view.indices, count)

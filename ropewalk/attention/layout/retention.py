@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
 
+from ropewalk.extension.extension import Extension
 from ropewalk.methods.reach import Reach, Span
 from ropewalk.methods.reach.reach import At
 
@@ -42,6 +44,16 @@ def reach_retention(reach: Reach) -> Retention:
     for span in reach.spans():
         total |= span_retention(span)
     return total
+
+
+def extension_retention(extension: Extension) -> Retention:
+    """What any head of a layer can still see."""
+    return functools.reduce(Retention.__or__, map(reach_retention, extension.reaches))
+
+
+def sees_everything(extension: Extension) -> bool:
+    """Whether every head of a layer can see all past keys."""
+    return all(reach_retention(reach).everything for reach in extension.reaches)
 
 
 def _bound_at(bound: At, position: int) -> int:

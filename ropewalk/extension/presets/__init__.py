@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.presets.by_head import duo_attention as duo_attention, ms_poe as ms_poe
 from ropewalk.extension.presets.inference import (
     bca as bca,
     dpe as dpe,
@@ -107,6 +108,8 @@ ALL: tuple[Callable[..., Extension], ...] = (
     dpe,
     dual_chunk,
     string,
+    duo_attention,
+    ms_poe,
     log_n,
     nbce,
     parallel_windows,

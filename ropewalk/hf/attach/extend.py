@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 from transformers import PreTrainedModel
 
-from ropewalk.attention.layout.retention import reach_retention
+from ropewalk.attention.layout.retention import sees_everything
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
@@ -278,7 +278,7 @@ def why_not_rotated(layers: Sequence[ProbedLayer], extension: Extension, facts: 
     # Biases are written with the schedule that rotates nothing; a table that stands still may be left or stated again.
     keeps = (isinstance(stated, NoPE) and biased) or (isinstance(stated, NoPE | RoPE) and dropped)
     rotation_only: dict[str, Spec | None] = {"frequencies": None if keeps else stated}
-    if not biased and all(reach_retention(local.reach_or_causal).everything for local in in_force):
+    if not biased and all(sees_everything(local) for local in in_force):
         rotation_only |= {"reach": extension.reach, "positions": extension.positions}
     for slot, spec in rotation_only.items():
         if spec is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ropewalk.attention.layout.retention import reach_retention
+from ropewalk.attention.layout.retention import sees_everything
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.slots import SLOTS
@@ -139,7 +139,7 @@ class Handle(NeverCopied):
 
 def stated_slots(extension: Extension) -> list[str]:
     """The slots that an extension fills, in the whole model or in a layer."""
-    filled = {name for one in (extension, *dict(extension.layer_items).values()) for name in one.specs}
+    filled = {name for part in extension.parts for name in part.specs}
     return [name for name in SLOTS if name in filled]
 
 
@@ -154,13 +154,14 @@ def _used_slots(local: Extension, layer: ExtendedLayer) -> set[str]:
     if layer.left_alone:
         return set()
     rotates = bool(layer.probed.rotating) and (local.replaces_scaling or not layer.probed.stands_still)
-    used = {name for name in local.specs if name not in DISTANCES} | ({"frequencies"} if rotates else set())
+    stated = {name for part in local.parts for name in part.specs}
+    used = {name for name in stated if name not in DISTANCES} | ({"frequencies"} if rotates else set())
     if not layer.probed.rotating and all(spec.of_rotation for spec in local.scales):
         used.discard("scales")
     if layer.keeps_window:  # its schedule alone is replaced
         return used & {"frequencies", "scales"}
     turns = rotates and not isinstance(layer.extension.frequencies_or_rope, NoPE)
-    hides = not reach_retention(local.reach_or_causal).everything
+    hides = not sees_everything(local)
     return used | ({"reach", "positions"} if turns or hides or local.biases else set())
 
 

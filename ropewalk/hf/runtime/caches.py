@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache, cache_utils
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
 
-from ropewalk.attention import CacheState, LayerCache
+from ropewalk.attention import CacheState, cache_for
 from ropewalk.attention.cache.buffers import RingBuffer
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension.extension import Extension
@@ -124,13 +124,14 @@ class ExtendedCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def __init__(self, state: CacheState) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.memory = LayerCache(state)
+        self.memory = cache_for(state)
         self.expected = False  # whether a pass of the extended model is running
 
     @property
     def is_croppable(self) -> bool:  # type: ignore[override]
         """Whether tokens can be removed again, as assisted decoding does."""
-        return all(not isinstance(buffer, RingBuffer) or buffer.spare > 0 for buffer in self.memory.state.buffers)
+        buffers = (buffer for state in self.memory.state.members for buffer in state.buffers)
+        return all(not isinstance(buffer, RingBuffer) or buffer.spare > 0 for buffer in buffers)
 
     def activate_past_recording(self) -> None:
         """Called before tokens that may be removed again; too late where their keys are gone."""
@@ -161,7 +162,7 @@ class ExtendedCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def reset(self) -> None:
         """Start again, empty."""
-        self.memory = LayerCache(self.memory.state)
+        self.memory = cache_for(self.memory.state)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """The rows in another order."""

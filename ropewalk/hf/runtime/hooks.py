@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from ropewalk.attention import CacheState
-from ropewalk.attention.layout.retention import reach_retention
+from ropewalk.attention.layout.retention import extension_retention
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import PAD
@@ -266,7 +266,7 @@ def _require_same_start(now: ForwardPass) -> None:
 
 
 def _sees_within(layer: ExtendedLayer, window: int | None) -> bool:
-    kept = reach_retention(layer.extension.reach_or_causal)
+    kept = extension_retention(layer.extension)
     return not kept.first and kept.last is not None and window is not None and kept.last <= window
 
 

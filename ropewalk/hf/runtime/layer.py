@@ -112,6 +112,7 @@ def attach_layer(
         schedule = apply_to_own_tables(schedule, layer)
     # Random positions are for training, and come with each forward pass.
     local = replace(local, positions=None, frequencies=schedule, scales=_felt_scales(local, layer))
+    local = replace(local, heads=_felt_heads(local, layer))
     local.check_against(facts)
     facts = local.builds_on(facts)
     learning = local.weights(facts, torch.Generator().manual_seed(depth))
@@ -129,6 +130,20 @@ def _replaced_part(reach: Reach | None, extension: Extension) -> Extension:
 def freeze_layer(layer: ExtendedLayer, length: int) -> ExtendedLayer:
     """The layer with its dynamic schedule made static for texts of one length."""
     return layer._replace(extension=freeze(layer.extension, layer.facts, length))
+
+
+def _felt_heads(extension: Extension, layer: ProbedLayer) -> dict[int, Extension]:
+    """What differs in key heads, on the table of this layer; without schedules where the layer does not rotate."""
+    if extension.heads and layer.own_mask:
+        sentence = f"layer type {type(layer.module).__name__} makes a mask of its own for all heads together"
+        raise DoesNotFit.because("heads", sentence, remedy="leave heads out of such layers")
+    heads = {}
+    for head, override in extension.head_items:
+        schedule = override.frequencies if layer.rotating else None
+        if schedule is not None and not extension.replaces_scaling:
+            schedule = apply_to_own_tables(schedule, layer)
+        heads[head] = replace(override, frequencies=schedule)
+    return heads
 
 
 def _felt_scales(extension: Extension, layer: ProbedLayer) -> tuple[Scale, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -97,7 +97,7 @@ def numbers_held(layers: Sequence[ProbedLayer], extension: Extension, facts: Fac
     # The size does not depend on the numbers that the model learned, so they are not needed here.
     facts = replace(facts, layers=len(layers), sinks=False, weighted=False)
     extension = replace(extension, positions=None)
-    known: dict[Any, tuple[int, bool]] = {}
+    known: dict[Extension, list[tuple[CacheState, int]]] = {}
     total = 0
     for depth, layer in enumerate(layers):
         if any(other.slots for other in layers):  # they keep the model's own cache
@@ -106,9 +106,15 @@ def numbers_held(layers: Sequence[ProbedLayer], extension: Extension, facts: Fac
         local = Extension(reach=layer.reach) if layer.reach else extension.at_layer(depth, facts)
         if local not in known:
             state = CacheState(local, facts, weights=local.weights(facts))
-            places = [buffer.held(length) for buffer in state.buffers]
-            known[local] = sum(min(place.stop, length) - place.start for place in places), state.has_stages
-        tokens, drifts = known[local]
-        keys = layer.head_dim * (2 if drifts else 1)  # unrotated keys too, where the table changes with the row
-        total += tokens * layer.groups * (keys + layer.value_dim)
+            known[local] = [(member, _tokens_held(member, length)) for member in state.members]
+        for member, tokens in known[local]:
+            share = member.terms.heads_here.groups / facts.groups  # layers may have other numbers of heads
+            keys = layer.head_dim * (2 if member.has_stages else 1)  # unrotated too, where the table changes with rows
+            total += round(tokens * layer.groups * share) * (keys + layer.value_dim)
     return total
+
+
+def _tokens_held(state: CacheState, length: int) -> int:
+    """How many tokens the buffers of a cache hold after a text of this length, one held twice counted twice."""
+    places = [buffer.held(length) for buffer in state.buffers]
+    return sum(min(place.stop, length) - place.start for place in places)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ropewalk import Facts, Tokens, parse, reference_attention
-from ropewalk.attention import CacheState, LayerCache, attend
+from ropewalk.attention import CacheState, attend, cache_for
 from ropewalk.attention.backends import flex
 from ropewalk.attention.backends.choose import Choice
 from ropewalk.attention.backends.dense import DENSE
@@ -155,7 +155,7 @@ def test_read_through_a_cache(text, dtype):
     facts, extension, (q, k, v) = facts_of(HEADS[0]), parse(text), drawn(facts_of(HEADS[0]), dtype, batch=2)
     initial = extension.weights(facts, torch.Generator().manual_seed(7))
     on = {name: {key: value.to(DEVICE) for key, value in group.items()} for name, group in initial.items()}
-    cache = LayerCache(CacheState(extension, facts, weights=on))
+    cache = cache_for(CacheState(extension, facts, weights=on))
     sizes = [LENGTH // 2, 1, 1, LENGTH // 4, 1]
     parts = zip(*(torch.split(x.to(DEVICE), [*sizes, LENGTH - sum(sizes)], 2) for x in (q, k, v)), strict=True)
     out = torch.cat([cache.read(*part) for part in parts], 2)

@@ -5,7 +5,7 @@ import itertools
 import torch
 
 from ropewalk import Tokens, reference_attention
-from ropewalk.attention import CacheState, LayerCache
+from ropewalk.attention import CacheState, cache_for
 from ropewalk.extension.inputs import PAD
 
 from attention.problems import CLOSE, learned
@@ -16,7 +16,7 @@ CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "p
 
 def read(extension, x, cuts, facts=FACTS, begins=(0,)):
     """The outputs of a cache that reads the text in these chunks, and the cache."""
-    cache = LayerCache(CacheState(extension, facts, begins=begins, weights=learned(extension, facts)))
+    cache = cache_for(CacheState(extension, facts, begins=begins, weights=learned(extension, facts)))
     edges = [sum(cuts[:n]) for n in range(len(cuts) + 1)]
     parts = [cache.read(*(tensor[:, :, a:b] for tensor in x)) for a, b in itertools.pairwise(edges)]
     return torch.cat(parts, 2), cache

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ropewalk import Extension, Facts, InvalidValue, Tokens, parse, reference_attention
-from ropewalk.attention import CacheState, LayerCache
+from ropewalk.attention import CacheState, cache_for
 from ropewalk.attention.cache import layer_cache
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few
 from ropewalk.attention.torch_kernels import fused
@@ -156,7 +156,7 @@ def test_the_rotation_of_a_token_is_that_of_all_tokens():
 def test_layers_share_a_session():
     extension = parse("streaming:window=6,n_sink=2")
     state, layers = CacheState(extension, FACTS), [tensors(40, seed=seed) for seed in (1, 2)]
-    caches = [LayerCache(state) for _ in layers]
+    caches = [cache_for(state) for _ in layers]
     for t in range(40):
         for cache, x in zip(caches, layers, strict=True):
             got = cache.read(*(tensor[:, :, t : t + 1] for tensor in x))
@@ -171,7 +171,7 @@ def test_tokens_are_removed(extension, begins):
     """As if they had never been read: other tokens follow, one by one or together."""
     x, others = tensors(60, batch=2), tensors(60, batch=2, seed=5)
     state = CacheState(extension, FACTS, begins=begins, weights=learned(extension, FACTS), spare=6)
-    cache, text = LayerCache(state), [tensor[:, :, :0] for tensor in x]
+    cache, text = cache_for(state), [tensor[:, :, :0] for tensor in x]
     got = torch.zeros_like(x[0][:, :, :0])
     for size, kept in ((33, 30), (1, 1), (6, 0), (6, 1), (1, 1), (5, 5), (1, 0), (4, 2)):
         source, at = (x, others)[kept == size], text[1].shape[2]
@@ -190,7 +190,7 @@ def test_tokens_are_removed(extension, begins):
 def test_no_more_is_removed_than_there_is_room_for(spare):
     """Also in two steps, and after other tokens took their slots."""
     x, state = tensors(60), CacheState(parse("window:window=8"), FACTS, spare=spare)
-    cache = LayerCache(state)
+    cache = cache_for(state)
     cache.read(*(tensor[:, :, :40] for tensor in x))
     for _ in range(spare):
         cache.forget(1)
@@ -202,7 +202,7 @@ def test_no_more_is_removed_than_there_is_room_for(spare):
         cache.forget(1)
     with pytest.raises(InvalidValue, match="larger spare"):
         cache.forget(1)
-    fresh = LayerCache(state)
+    fresh = cache_for(state)
     fresh.read(*(tensor[:, :, : 8 + spare] for tensor in x))
     fresh.forget(8 + spare)  # nothing was written over yet
     assert fresh.count == 0
@@ -212,7 +212,7 @@ def test_refusals():
     q, k, v = tensors(4, batch=2)
     with pytest.raises(InvalidValue, match="sequential"):
         CacheState(parse("positions.randomized:limit=64"), FACTS)
-    cache = LayerCache(CacheState(Extension(), FACTS, begins=(0, -1)))
+    cache = cache_for(CacheState(Extension(), FACTS, begins=(0, -1)))
     with pytest.raises(InvalidValue, match="cache's 2 rows"):
         cache.read(q[:1], k[:1], v[:1])
     with pytest.raises(InvalidValue, match="as many tokens"):
@@ -229,7 +229,7 @@ def test_refusals():
 
 @pytest.mark.parametrize("tokens", [-1, 5])
 def test_only_tokens_that_were_read_are_taken_back(tokens):
-    cache = LayerCache(CacheState(Extension(), FACTS))
+    cache = cache_for(CacheState(Extension(), FACTS))
     cache.read(*tensors(4))
     with pytest.raises(InvalidValue, match="tokens must be between 0 and the 4 that were read"):
         cache.forget(tokens)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ropewalk import Facts, InvalidValue, Tokens, parse, reference_attention
-from ropewalk.attention import CacheState, LayerCache, attend, explain
+from ropewalk.attention import CacheState, attend, cache_for, explain
 from ropewalk.extension.inputs import PAD
 
 from attention.problems import CLOSE, EVERY, assert_equal, every, learned, tensors
@@ -145,7 +145,7 @@ def test_a_cache_reads_the_same_in_any_chunks(extension, facts):
     positions = torch.stack([torch.arange(60) + begin for begin in begins]).clamp(min=PAD)
     expected = reference_attention(*x, extension, facts, Tokens(positions), weights=weights)
     for cuts in CUTS.values():
-        cache = LayerCache(CacheState(extension, facts, begins=begins, weights=weights))
+        cache = cache_for(CacheState(extension, facts, begins=begins, weights=weights))
         parts, first = [], 0
         for size in cuts:
             parts.append(cache.read(*(tensor[:, :, first : first + size] for tensor in x)))

@@ -23,15 +23,17 @@ from hf.traces import logits
 
 CLOSE = 1e-4  # of the largest logit: float32, sums in another order
 ELSEWHERE = {"nbce", "parallel_windows", "gqa", "qk_bias", "stretched_positions"}  # rules of decoding, and surgery
-LENGTHS = {"trained_len": 32, "target_len": 128, "layers": 4}
+LENGTHS = {"trained_len": 32, "target_len": 128, "layers": 4, "kv_heads": 2}
 GIVEN = {  # what the lengths do not say for so short a model
     "longrope": "longrope:factor=4",
     "streaming": "streaming:window=10,n_sink=2",
     "lm_infinite": "lm_infinite:window=10,n_sink=2",
+    "duo_attention": "duo_attention:window=10,n_sink=2,retrieval=[1,4,6,7]",
 }
 HANDFUL = [
     *("rope", "yarn:factor=4", "dynamic_yarn", "rerope:window=8+log_n", "window:window=9"),
     *("dynamic_yarn+streaming:window=10,n_sink=2", "biases.alibi"),
+    *("duo_attention:window=10,n_sink=2,retrieval=[0,3]+dynamic_yarn", "ms_poe+log_n"),
 ]
 CUTS = [25, 1, 1, 20, 1, 1, 1, 10]
 CACHES = {
