@@ -42,8 +42,9 @@ def limit_of(host: Any, to: int | None) -> LengthLimit:
 
 
 def covered_length(extension: Extension, facts: Facts) -> float:
-    """The longest text in which no layer meets an effective distance beyond the trained ones, times its stretch."""
-    every = {extension.at_layer(layer, facts) for layer in range(facts.layers)}
+    """The longest text in which no head meets an effective distance beyond the trained ones, times its stretch."""
+    layers = [extension.at_layer(layer, facts) for layer in range(facts.layers)]
+    every = {part.extension for layer in dict.fromkeys(layers) for part in layer.head_parts(facts)}
     return min(
         _longest_below(layer, layer.builds_on(facts).trained_len * layer.frequencies_or_rope.stretch) for layer in every
     )

@@ -203,6 +203,8 @@ def _place_in(plans: dict[str, Json], values: Json) -> int:
 def _why_not_tables(layer: LayerPlan, target_len: int) -> str:
     """What a rotary module cannot carry in one layer; empty where it carries it all."""
     extension, facts = layer.extension, layer.facts
+    if extension.heads:
+        return "its heads differ"
     if extension.biases:
         return f"{extension.biases[0].name} adds to the logits"
     unchanged = None if layer.window is None else Window(window=layer.window)

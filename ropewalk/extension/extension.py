@@ -267,9 +267,17 @@ class Extension:
             if override.specs:
                 whole = replace(self._overridden(override), heads=())
                 lines += [f"in layer {key}:", *_indent(whole.describe()), ""]
-            lines += [f"in layer {key}, {line}" for line in _head_lines(override)]
-        lines += [f"in {line}" for line in _head_lines(self)]
+            lines += [f"in layer {key}, {line}" for line in override.heads_in_words()]
+        lines += [f"in {line}" for line in self.heads_in_words()]
         return "\n".join(lines).rstrip()
+
+    def heads_in_words(self) -> list[str]:
+        """What is in force in key heads, a line for each different one."""
+        stated: dict[str, list[str]] = {}
+        for key, override in self.head_items:
+            words = " and ".join(f"{name}.{spec}" for name, specs in override.specs.items() for spec in specs)
+            stated.setdefault(words, []).append(str(key))
+        return [f"key head{'s' * (len(keys) > 1)} {', '.join(keys)}: {words}" for words, keys in stated.items()]
 
 
 class HeadPart(NamedTuple):
@@ -282,15 +290,6 @@ class HeadPart(NamedTuple):
         """The query heads that read them."""
         shared_by = facts.heads // facts.groups
         return tuple(head * shared_by + nth for head in self.key_heads for nth in range(shared_by))
-
-
-def _head_lines(extension: Extension) -> list[str]:
-    """What is in force in key heads, a line for each different one."""
-    stated: dict[str, list[str]] = {}
-    for key, override in extension.head_items:
-        words = " and ".join(f"{name}.{spec}" for name, specs in override.specs.items() for spec in specs)
-        stated.setdefault(words, []).append(str(key))
-    return [f"key head{'s' * (len(keys) > 1)} {', '.join(keys)}: {words}" for words, keys in stated.items()]
 
 
 def _indent(text: str) -> list[str]:

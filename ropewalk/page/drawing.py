@@ -93,12 +93,15 @@ def _words(line: Line, extension: Extension) -> Json:
     """What a line is and what it is made of, as keys of the catalogue and as lines."""
     made = [(None, extension), *extension.layer_items]
     methods = dict.fromkeys(
-        f"{slot}.{spec.name}" for _, one in made for slot, specs in one.specs.items() for spec in specs
+        f"{slot}.{spec.name}" for one in extension.parts for slot, specs in one.specs.items() for spec in specs
     )
     terms = [key_of(term.name) for term in line.terms if term.name != INSTEAD]
     return {
         "terms": terms or list(methods),
-        "made": [(key, " + ".join(map(str, chain.from_iterable(one.specs.values())))) for key, one in made],
+        "made": [
+            (key, " + ".join([*map(str, chain.from_iterable(one.specs.values())), *one.heads_in_words()]))
+            for key, one in made
+        ],
         "methods": list(methods),
         "way": "surgery" if extension.surgery else "decoding" if extension.decoding else "attention",
     }

@@ -140,7 +140,9 @@ class Goal(Conditions):
 
     def admits(self, extension: Extension) -> bool:
         """Whether an extension is of the kind that is searched: a schedule attends to the whole text in all layers."""
-        return self.space != SCHEDULES or not (extension.reach or extension.biases or extension.layers)
+        return self.space != SCHEDULES or not (
+            extension.reach or extension.biases or extension.layers or extension.heads
+        )
 
     def to_json(self) -> Json:
         """Every condition, without the facts, which are the model's."""

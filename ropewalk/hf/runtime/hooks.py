@@ -29,7 +29,7 @@ from ropewalk.hf.runtime.forward_pass import (
     size,
     states_numbers,
 )
-from ropewalk.hf.runtime.layer import NAME, ExtendedLayer, is_lifted, is_on_disk
+from ropewalk.hf.runtime.layer import MIXTURES, NAME, ExtendedLayer, is_lifted, is_on_disk
 from ropewalk.hf.runtime.own_masks import INSIDE
 from ropewalk.methods.facts import Facts
 
@@ -227,7 +227,7 @@ def _prepare(cache: Any, now: ForwardPass, layers: Sequence[ExtendedLayer]) -> N
 
 def _needs_plain_cache(now: ForwardPass, layers: Sequence[ExtendedLayer], begins: Begins) -> bool:
     """Whether the keys of this text stay in the model's own cache."""
-    if now.wants_weights or torch.is_grad_enabled() or any(map(is_on_disk, layers)):
+    if now.wants_weights or torch.is_grad_enabled() or any(map(is_on_disk, layers)) or MIXTURES.get():
         return True
     if max(begins) > 0:  # our caches count positions from 0, padding before that
         return True

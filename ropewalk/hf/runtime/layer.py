@@ -94,6 +94,17 @@ Listener = Callable[[ExtendedLayer, Tensor, Tensor, Tensor | None], None]
 LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
+class Mixture(NamedTuple):
+    """Another extension of a layer, and the share of its output that each query head takes from its first one."""
+
+    other: Extension
+    share_h: Tensor
+
+
+# Of layers by their depth: how `train retrieval_heads` learns which heads need to see far.
+MIXTURES: ContextVar[Mapping[int, Mixture]] = ContextVar("mixtures", default={})  # noqa: B039 (never changed)
+
+
 def attach_layer(
     depth: int, layer: ProbedLayer, facts: Facts, extension: Extension, lift_windows: bool
 ) -> ExtendedLayer:
@@ -310,6 +321,9 @@ def _attend(
         "model_mask_bhij": None if mask is None else mask[..., :keys],
     }
     out = attend(q_bhid, k_bgjd, v_bgjd, *terms, **of_layer)
+    if mixture := MIXTURES.get().get(layer.depth):
+        other = attend(q_bhid, k_bgjd, v_bgjd, mixture.other, layer.facts, tokens, **of_layer)
+        out = torch.lerp(other, out, mixture.share_h[None, :, None, None].to(out))
     if not now.wants_weights:
         return out, None
     return out, reference_weights(q_bhid, k_bgjd, *terms, **of_layer).to(q_bhid.dtype)

@@ -31,12 +31,13 @@ def key_share(extension: Extension, inspection: Inspection) -> float:
     1 where every query sees all keys before it; layers with a window of the model's own keep it.
     """
     length, rows = inspection.target_len, torch.arange(inspection.target_len)
-    pairs = 0
+    pairs, facts = 0.0, inspection.facts
     for depth, layer in enumerate(inspection.layers):
-        reach = layer.reach or extension.at_layer(depth, inspection.facts).reach_or_causal
-        for span in reach.spans():
-            start, stop = span.bounds(rows)
-            pairs += int((stop - start).sum())
+        local = Extension(reach=layer.reach) if layer.reach else extension.at_layer(depth, facts)
+        for part in local.head_parts(facts):
+            bounds = [span.bounds(rows) for span in part.extension.reach_or_causal.spans()]
+            share = len(part.key_heads) / facts.groups
+            pairs += share * sum(int((stop - start).sum()) for start, stop in bounds)
     return pairs / (len(inspection.layers) * length * (length + 1) / 2)
 
 

@@ -146,7 +146,7 @@ def decay(extension: Extension, facts: Facts, length: int, distances: Sequence[i
     With `distances`, for these alone: they ascend from 0, and each is below the length.
     """
     plain = replace(facts, softcap=None, sinks=False, weighted=False)
-    first_layer = replace(extension.at_layer(0, facts), positions=None, surgery=())
+    first_layer = replace(extension.at_layer(0, facts).head_parts(facts)[0].extension, positions=None, surgery=())
     weights = first_layer.weights(plain, torch.Generator().manual_seed(0))
     if not first_layer.biases and not weights:  # only these differ between heads
         plain = replace(plain, heads=1, kv_heads=None)

@@ -272,7 +272,8 @@ def brief(extension: Extension, width: int = 110) -> str:
     """An extension in one line of limited length."""
     specs = [str(spec) for specs in extension.specs.values() for spec in specs]
     layers = f" ({len(extension.layer_items)} layers differ)" if extension.layers else ""
-    line = "+".join(specs) + layers
+    heads = f" ({len(extension.head_items)} key heads differ)" if extension.heads else ""
+    line = "+".join(specs) + layers + heads
     return line if len(line) <= width else line[: width - 3] + "..."
 
 

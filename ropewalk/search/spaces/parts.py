@@ -85,7 +85,7 @@ class Reaches(Space):
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Extensions with one reach in all layers."""
-        return extension.reach is not None and not extension.layers
+        return extension.reach is not None and not extension.layers and not extension.heads
 
 
 # Dynamic schedules: short texts keep the base model's numbers.

@@ -211,11 +211,12 @@ def _same_logits(base: ExtendedLayer, layer: ExtendedLayer, length: int) -> bool
     """For the last tokens of a text, on random keys and queries."""
     if layer.learning or layer.factor != base.factor:
         return False
-    facts = replace(layer.facts, heads=1, kv_heads=1, sinks=False, weighted=False)  # the same in every head
+    facts = replace(layer.facts, heads=1, kv_heads=1, sinks=False, weighted=False)  # each part is in every head
     k_bgjd = torch.randn(1, 1, length, facts.head_dim, generator=torch.Generator().manual_seed(0))
     q_bhid = k_bgjd.flip(2)[:, :, -LAST_TOKENS:]
-    logits, expected = (
-        reference_logits(q_bhid, k_bgjd, one.extension, replace(facts, inv_freq=one.facts.inv_freq))
-        for one in (layer, base)
-    )
-    return torch.allclose(logits, expected, rtol=0, atol=LOGITS_ATOL)
+    logits = [
+        reference_logits(q_bhid, k_bgjd, part.extension, replace(facts, inv_freq=one.facts.inv_freq))
+        for one in (base, layer)
+        for part in one.extension.head_parts(one.facts)
+    ]
+    return all(torch.allclose(other, logits[0], rtol=0, atol=LOGITS_ATOL) for other in logits[1:])

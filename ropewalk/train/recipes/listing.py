@@ -21,6 +21,7 @@ RECIPES = (
     "drope",
     "uptrain_gqa",
     "long_instruct",
+    "retrieval_heads",
 )
 
 

@@ -151,9 +151,12 @@ def without_rerope(extension: Extension) -> Extension:
 
     A model that is trained with it does not extrapolate (Su 2023, kexue.fm/9731).
     """
-    layers = tuple((layer, without_rerope(override)) for layer, override in extension.layer_items)
+    layers, heads = (
+        tuple((place, without_rerope(override)) for place, override in overrides)
+        for overrides in (extension.layer_items, extension.head_items)
+    )
     reach = Causal() if isinstance(extension.reach, ReRoPE | LeakyReRoPE) else extension.reach
-    return replace(extension, reach=reach, layers=layers)
+    return replace(extension, reach=reach, layers=layers, heads=heads)
 
 
 def _hold_other_biases(model: PreTrainedModel, operation: QKBias) -> None:
