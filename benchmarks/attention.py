@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import ropewalk as rw
-from ropewalk.attention import attend, explain, nll
+from ropewalk.attention import CacheState, attend, cache_for, explain, nll
 from ropewalk.attention.backends.bias_pruning import NEGLIGIBLE
 from ropewalk.attention.rotation.rotate import rotate, rotation_at
 
@@ -97,6 +98,37 @@ def compare(length: int, dtype: torch.dtype, names: list[str], *, backward: bool
         target = TARGETS.get((case, name, length))
         rows.append({"case": case, "method": name, "length": length, "dtype": str(dtype)[6:], **figures})
         rows[-1]["to_reach"] = target[DTYPES.index(dtype)] if target else None
+    return rows
+
+
+def by_head(length: int, dtype: torch.dtype, count: int) -> list[dict[str, Any]]:
+    """Every other key head over all keys, the others over sinks and a window: against two layers of four heads.
+
+    Whole, and token by token after that many tokens, through a cache.
+    """
+    near = rw.parse("sinks:window=256,n_sink=64,renumber=false")
+    mixed = replace(near, heads={head: rw.parse("causal") for head in range(0, 8, 2)})
+    half = replace(FACTS, heads=4)
+    apart = [(near, half, slice(1, None, 2)), (rw.parse("causal"), half, slice(0, None, 2))]
+    together = [(mixed, FACTS, slice(None))]
+    inputs = [torch.randn(1, 8, length, 64).to(dtype) for _ in range(3)]
+    tokens = [[torch.randn(1, 8, 1, 64).to(dtype) for _ in range(3)] for _ in range(64)]
+    rows = []
+    for case in ("forward", "token by token"):
+
+        def prepare(parts: list[Any], case: str = case) -> Callable[[], object]:
+            split = [[x[:, heads].contiguous() for x in inputs] for _, _, heads in parts]
+            if case == "forward":
+                return lambda: [attend(*qkv, one, facts) for qkv, (one, facts, _) in zip(split, parts, strict=True)]
+            caches = [cache_for(CacheState(one, facts)) for one, facts, _ in parts]
+            for cache, qkv in zip(caches, split, strict=True):
+                cache.read(*qkv)
+            steps = [[[x[:, heads].contiguous() for x in qkv] for qkv in tokens] for _, _, heads in parts]
+            return lambda: [cache.read(*qkv) for cache, of in zip(caches, steps, strict=True) for qkv in of]
+
+        figures = ratios(rounds({"apart": prepare(apart), "together": prepare(together)}, count), "apart")["together"]
+        row = {"case": f"{case}, half of the heads by heads=", "length": length, "dtype": str(dtype)[6:], **figures}
+        rows.append({**row, "to_reach": 1.05})
     return rows
 
 
@@ -180,6 +212,7 @@ def main() -> None:
         rows += plans()
         for dtype in DTYPES:
             rows += loss_head(dtype, count)
+            rows += by_head(lengths[min(1, len(lengths) - 1)], dtype, count)
             for length in lengths:
                 names = [*REACHES, "alibi, nothing left out", *(BIASES if length <= 8192 and not quick else ())]
                 rows += compare(length, dtype, names, backward=False, count=count if length < 16_384 else 2)

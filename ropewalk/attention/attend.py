@@ -20,7 +20,7 @@ from ropewalk.attention.layout.sequences import (
     split_batch,
     split_mask,
 )
-from ropewalk.attention.problem import LayerTerms, PartTerms, join_heads, layer_terms
+from ropewalk.attention.problem import LayerTerms, PartTerms, join_heads, layer_terms, take_heads
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import ONE_TEXT, Tokens, require_kinship, require_mask, require_shapes
 from ropewalk.methods.facts import Facts
@@ -64,7 +64,7 @@ def attend(
         return zeros_of(q_bhid, k_bgjd, v_bgjd, [x for group in terms.weights.values() for x in group.values()])
     parts = terms.parts()
     outputs = [_attend_part(*_of_heads(part, q_bhid, k_bgjd, v_bgjd, model_mask_bhij), part, groups) for part in parts]
-    return join_heads(parts, outputs, terms.facts)
+    return join_heads(parts, outputs)
 
 
 def _of_heads(
@@ -72,8 +72,9 @@ def _of_heads(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """What attention reads for some heads of a layer."""
     if mask_bhij is not None and mask_bhij.shape[1] > 1:
-        mask_bhij = mask_bhij[:, part.query_heads]
-    return q_bhid[:, part.query_heads], k_bgjd[:, part.key_heads], v_bgjd[:, part.key_heads], mask_bhij
+        mask_bhij = take_heads(mask_bhij, part.query_heads)
+    keys, values = (take_heads(x, part.key_heads) for x in (k_bgjd, v_bgjd))
+    return take_heads(q_bhid, part.query_heads), keys, values, mask_bhij
 
 
 def _attend_part(

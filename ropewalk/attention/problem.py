@@ -48,8 +48,8 @@ class LayerTerms(NamedTuple):
         if not self.extension.heads:
             return [PartTerms(self, slice(None), slice(None))]
         return [
-            PartTerms(LayerTerms(extension, self.facts, self.weights, query_heads), _run(query_heads), _run(key_heads))
-            for extension, query_heads, key_heads in _complete_parts(self.extension, self.facts)
+            PartTerms(LayerTerms(extension, self.facts, self.weights, heads), *places)
+            for extension, heads, places in _complete_parts(self.extension, self.facts)
         ]
 
     @property
@@ -57,8 +57,7 @@ class LayerTerms(NamedTuple):
         """The facts with the heads that these terms are of: the shapes that are computed with."""
         if self.of_heads is None:
             return self.facts
-        heads = len(self.of_heads)
-        return replace(self.facts, heads=heads, kv_heads=heads * self.facts.groups // self.facts.heads)
+        return _with_heads(self.facts, len(self.of_heads))
 
     def _of_these(self, x: Tensor) -> Tensor:
         """What methods say of all query heads, of these alone; heads are the first axis, or one stands for all."""
@@ -145,36 +144,58 @@ def complete(of_layer: Extension) -> Extension:
     )
 
 
+@lru_cache(maxsize=256)
+def _with_heads(facts: Facts, heads: int) -> Facts:
+    return replace(facts, heads=heads, kv_heads=heads * facts.groups // facts.heads)
+
+
+Heads = slice | Tensor  # as a slice where they are evenly spaced: it needs no copy
+
+
 @lru_cache(maxsize=1024)
 def _complete_parts(
     extension: Extension, facts: Facts
-) -> tuple[tuple[Extension, tuple[int, ...], tuple[int, ...]], ...]:
-    """The parts of a layer: what is in force, in which query heads and in which key heads."""
-    parts = extension.head_parts(facts)
-    return tuple((complete(part.extension), part.query_heads(facts), part.key_heads) for part in parts)
+) -> tuple[tuple[Extension, tuple[int, ...], tuple[Heads, Heads]], ...]:
+    """The parts of a layer: what is in force, in which query heads, and where these and their key heads are."""
+    parts = [
+        (complete(part.extension), part.query_heads(facts), part.key_heads) for part in extension.head_parts(facts)
+    ]
+    return tuple((one, queries, (_places(queries), _places(keys))) for one, queries, keys in parts)
 
 
-def _run(heads: Sequence[int]) -> slice | list[int]:
-    """The heads as a slice where they are adjacent: it needs no copy."""
-    first, last = heads[0], heads[-1] + 1
-    return slice(first, last) if list(heads) == list(range(first, last)) else list(heads)
+def _places(heads: Sequence[int]) -> Heads:
+    step = heads[1] - heads[0] if len(heads) > 1 else 1
+    even = range(heads[0], heads[-1] + 1, step)
+    return slice(even.start, even.stop, step) if list(heads) == list(even) else torch.tensor(heads)
+
+
+def take_heads(x_bhnd: Tensor, heads: Heads) -> Tensor:
+    """Some heads of a tensor, [batch, these heads, ...]."""
+    return x_bhnd[:, heads] if isinstance(heads, slice) else x_bhnd.index_select(1, heads.to(x_bhnd.device))
 
 
 class PartTerms(NamedTuple):
     """The terms of some heads of a layer, and where they are among its query heads and its key heads."""
 
     terms: LayerTerms
-    query_heads: slice | list[int]
-    key_heads: slice | list[int]
+    query_heads: Heads
+    key_heads: Heads
 
 
-def join_heads(parts: Sequence[PartTerms], outputs: Sequence[Tensor], facts: Facts) -> Tensor:
+def join_heads(parts: Sequence[PartTerms], outputs: Sequence[Tensor]) -> Tensor:
     """The outputs of all parts, [batch, heads, ...], heads in the layer's order."""
     if len(outputs) == 1:
         return outputs[0]
-    order = torch.cat([torch.arange(facts.heads)[part.query_heads] for part in parts])
+    order = _order(tuple(part.terms.of_heads or () for part in parts))
     joined = torch.cat(list(outputs), 1)
-    return joined if bool((order.diff() > 0).all()) else joined[:, torch.argsort(order).to(joined.device)]
+    return joined if order is None else joined.index_select(1, order.to(joined.device))
+
+
+@lru_cache(maxsize=1024)
+def _order(heads: tuple[tuple[int, ...], ...]) -> Tensor | None:
+    """Where each head of a layer is among those of its parts in a row; nothing where it is there already."""
+    order = torch.tensor([head for part in heads for head in part]).argsort()
+    return None if bool((order == torch.arange(len(order))).all()) else order
 
 
 @lru_cache(maxsize=256)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ropewalk.attention.cache.buffers import CacheState
 from ropewalk.attention.cache.layer_cache import LayerCache
-from ropewalk.attention.problem import join_heads
-from ropewalk.extension.inputs import require_kinship, require_shapes
+from ropewalk.attention.problem import join_heads, take_heads
+from ropewalk.extension.inputs import require_shapes
 
 
 def cache_for(state: CacheState) -> LayerCache | HeadCaches:
@@ -61,11 +61,12 @@ class HeadCaches:
 
     def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
         """Store the next n tokens and return their outputs, [batch, heads, n, value size]; zeros for padded ones."""
-        require_shapes(q_bhid, k_bgjd, v_bgjd, self.state.terms.facts)
-        require_kinship(q_bhid, k_bgjd, v_bgjd)
+        facts = self.state.terms.facts
+        if self.count == 0 or (q_bhid.shape[1], k_bgjd.shape[1]) != (facts.heads, facts.groups):  # parts check the rest
+            require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
         parts = [part for part, _ in self.state.parts]
         outputs = [
-            cache.read(q_bhid[:, part.query_heads], k_bgjd[:, part.key_heads], v_bgjd[:, part.key_heads])
+            cache.read(take_heads(q_bhid, part.query_heads), *(take_heads(x, part.key_heads) for x in (k_bgjd, v_bgjd)))
             for part, cache in zip(parts, self._caches, strict=True)
         ]
-        return join_heads(parts, outputs, self.state.terms.facts)
+        return join_heads(parts, outputs)
