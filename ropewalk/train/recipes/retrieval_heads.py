@@ -41,7 +41,7 @@ from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.hf.runtime.layer import MIXTURES, Mixture
 from ropewalk.measure.material.secrets import CITIES, with_secrets
-from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Rule
+from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Rule, value_text
 from ropewalk.train.data.packs import Passages
 from ropewalk.train.data.tokens import TokenizedCorpus, tokenise
 from ropewalk.train.recipes.building_blocks import checkpoint
@@ -87,8 +87,9 @@ class AskedText(NamedTuple):
 def retrieval_heads(out: str | Path, settings: RetrievalHeadsSettings, options: LoadOptions = UNSTATED) -> Path:
     """Learn which key heads of a model need to see far (DuoAttention); its weights stay as they are.
 
-    Writes `gates.json`, a gate for each key head of each layer, and `extension.json`, in which the heads of the largest
-    gates keep all keys: `ropewalk compare MODEL OUT/extension.json`.
+    Writes `extension.json`, in which the heads of the largest gates keep all keys: `ropewalk compare MODEL
+    OUT/extension.json`. `gates.json` has the same as a line, to which others can be added (`+dynamic_yarn`), and the
+    gate of every key head, layer by layer.
 
     Args:
         out: the folder of the run.
@@ -124,9 +125,11 @@ def retrieval_heads(out: str | Path, settings: RetrievalHeadsSettings, options: 
                 gates.clamp_(0, 1)
             if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
                 _save(folder, gates, optimizer, step + 1)
-    result = strongest(gates, gated, settings, trained_len(model))
+    chosen = strongest(gates, gated, settings.share)
+    result = _duo(settings, trained_len(model), gated.layers, gates.shape[1], chosen)
     by_layer = dict(zip(gated.depths, gates.tolist(), strict=True))
-    write_whole(folder / GATES, json.dumps([by_layer.get(depth) for depth in range(gated.layers)]) + "\n")
+    learned = {"line": _line(settings, chosen), "gates": [by_layer.get(depth) for depth in range(gated.layers)]}
+    write_whole(folder / GATES, json.dumps(learned) + "\n")
     write_whole(folder / RESULT, json.dumps(result.to_json(), indent=1) + "\n")
     return folder / RESULT
 
@@ -140,13 +143,17 @@ class Gated(NamedTuple):
     streaming: Extension
 
 
-def strongest(gates: Tensor, gated: Gated, settings: RetrievalHeadsSettings, known: int) -> Extension:
-    """The extension in which the heads of the largest gates keep all keys; of equal ones those of earlier layers."""
-    kv_heads = gates.shape[1]
-    count = max(1, round(settings.share * gates.numel()))
+def strongest(gates: Tensor, gated: Gated, share: float) -> tuple[int, ...]:
+    """The heads of the largest gates, by their numbers in the whole model; of equal ones those of earlier layers."""
+    kv_heads, count = gates.shape[1], max(1, round(share * gates.numel()))
     order = torch.argsort(gates.detach().flatten(), descending=True, stable=True)[:count].tolist()
-    chosen = tuple(sorted(gated.depths[place // kv_heads] * kv_heads + place % kv_heads for place in order))
-    return _duo(settings, known, gated.layers, kv_heads, chosen)
+    return tuple(sorted(gated.depths[place // kv_heads] * kv_heads + place % kv_heads for place in order))
+
+
+def _line(settings: RetrievalHeadsSettings, chosen: tuple[int, ...]) -> str:
+    """The preset in notation; a model brings its layers, its key heads and its trained length."""
+    stated = {"retrieval": chosen, "window": settings.window, "n_sink": settings.n_sink}
+    return "duo_attention:" + ",".join(f"{name}={value_text(x)}" for name, x in stated.items() if x is not None)
 
 
 def ask_in(corpus: TokenizedCorpus, tokenizer: Any, length: int, numbers: int, random: Random) -> AskedText:
