@@ -11,10 +11,10 @@ from ropewalk.methods.record import A_SHARE, NOT_NEGATIVE, POSITIVE, Checked
 
 ANY, STATIC = "any", "static"
 ALL, FAR = "all", "far"
-USUAL, SCHEDULES = "usual", "schedules"
+USUAL, SCHEDULES, HEADS = "usual", "schedules", "heads"
 Deployable = Literal["any", "static", "transformers", "vllm", "sglang", "llama.cpp"]
 Objective = Literal["all", "far"]
-SearchSpace = Literal["usual", "schedules", "compositions"]
+SearchSpace = Literal["usual", "schedules", "compositions", "heads", "layer_factors"]
 LOADERS: tuple[str, ...] = get_args(Deployable)
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 SPACES: tuple[str, ...] = get_args(SearchSpace)
@@ -37,7 +37,8 @@ class Conditions(Checked):
     max_slowdown: the largest time of a text, over that of the base model.
     space: "usual": schedules, reaches and windows. "schedules": schedules and scales only, compared only with hand-set
         extensions of the same kind, so that every token attends to the whole text. "compositions": a reach, a schedule,
-        scales, and which layers read the whole text.
+        scales, and which layers read the whole text. "heads": which key heads keep all keys, and a factor for each.
+        "layer_factors": a factor for each layer.
     lengths: shorter ones (512 or "1k") whose loss counts as much as the target's: the mean over all is minimised.
     """
 

@@ -17,13 +17,14 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
 from ropewalk.files import finite, record_json
-from ropewalk.hf import save as write_model
+from ropewalk.hf import extended, save as write_model
 from ropewalk.hf.attach.extend import require_beyond
 from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
 from ropewalk.measure.comparison.plan import in_precision, is_free
+from ropewalk.measure.diagnostics.attention_weights import mass_far_by_key_head
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress
@@ -32,7 +33,7 @@ from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult
 from ropewalk.methods.spec import Json
 from ropewalk.models import NAME, path_of
-from ropewalk.search.conditions import LOADERS, Conditions
+from ropewalk.search.conditions import HEADS, LOADERS, Conditions
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting import Fitting, storage_in
 from ropewalk.search.fitting_words import words
@@ -294,6 +295,7 @@ def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
             samples=plan.texts.samples,
             judges=plan.texts.judges,
             seed=run.seed,
+            heads=_by_far_attention(subject) if request.conditions.space == HEADS else (),
             **vars(request.conditions),
         ),
         folder=request.folder,
@@ -305,6 +307,16 @@ def _fitting(request: FitRequest, host: OpenedModel) -> Fitting:
         most=plan.texts.most,
         other=host.subject(request.judge_on, length) if request.judge_on else None,
     )
+
+
+def _by_far_attention(subject: Subject) -> tuple[int, ...]:
+    """The key heads of the whole model, from the one with most attention far away, on a text of the trained length."""
+    known, near = subject.facts.trained_len, max(1, subject.facts.trained_len // 16)
+    ids = subject.begun(subject.passages(FEWEST_TEXTS)[0], known)[None]
+    with without_extension(subject.model), extended(subject.model, Extension(), mode="attention"):
+        shares = mass_far_by_key_head(subject.model, ids, near=near)
+    numbered = [share for layer in shares for share in layer]
+    return tuple(sorted(range(len(numbered)), key=lambda number: -numbered[number]))
 
 
 def _search(fitting: Fitting, progress: WorkProgress) -> bool:

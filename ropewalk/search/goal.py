@@ -101,6 +101,7 @@ class Goal(Conditions):
     samples: Annotated[int, SEVERAL, "texts to search on"] = 16
     judges: Annotated[int, SEVERAL, "other texts for the final test"] = 24
     seed: Annotated[int, NOT_NEGATIVE, "random seed"] = 0
+    heads: Annotated[tuple[int, ...], "key heads of the whole model, from the one that looks furthest"] = ()
 
     def check(self) -> None:
         if self.target_len <= self.facts.trained_len:
@@ -150,8 +151,9 @@ class Goal(Conditions):
         values = {name: getattr(self, name) for name in names if name != "facts"}
         if self.space == USUAL:
             del values["space"]  # studies from before there were others go on
-        if not self.lengths:
-            del values["lengths"]
+        for name in ("lengths", "heads"):
+            if not values[name]:
+                del values[name]
         return values
 
     def violations(self, figures: Measurements) -> dict[str, float]:

@@ -72,7 +72,7 @@ Searched = Annotated[
         metavar="SPACE",
         autocompletion=completion.one_of(SPACES),
         help="usual: schedules, reaches, windows; schedules: those and scales alone; compositions: a reach, a "
-        "schedule, scales, local layers",
+        "schedule, scales, local layers; heads: which keep all keys, and their factors; layer_factors: those of layers",
     ),
 ]
 Lengths = Annotated[

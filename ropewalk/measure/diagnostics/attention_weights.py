@@ -83,6 +83,25 @@ def share_of_first(keys: int) -> OfRow:
     return lambda weights_bhj: weights_bhj[..., :keys].sum(-1)
 
 
+def mass_far_by_key_head(
+    model: nn.Module, ids_bn: Tensor, *, near: int = NEAR_KEYS, first: int = SINKS, rows: int = SAMPLED_ROWS
+) -> list[list[float]]:
+    """The share of attention on neither the last keys nor the first ones, for each key head of every layer.
+
+    Over texts, the query heads of a key head, and some rows: how far a head looks, as DuoAttention tells them apart.
+    """
+
+    def shares(layer: CapturedLayer) -> list[float]:
+        by_row = []
+        for row in some_rows(ids_bn.shape[1], rows):
+            weights_bhj = layer.weights(row)
+            by_row.append(weights_bhj[..., first : max(first, row + 1 - near)].sum(-1).mean(0))
+        of_heads = torch.stack(by_row).mean(0).view(layer.layer.facts.groups, -1).mean(1)
+        return [float(share) for share in of_heads]
+
+    return capture_layers(model, ids_bn, shares)
+
+
 def _require_some(keys: int) -> None:
     if keys < 1:
         raise InvalidValue("keys", "at least 1", keys)

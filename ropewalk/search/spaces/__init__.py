@@ -1,5 +1,6 @@
 """The spaces that are searched: one file, one space."""
 
+from ropewalk.search.spaces.by_place import Heads as Heads, LayerFactors as LayerFactors
 from ropewalk.search.spaces.compositions import Compositions as Compositions
 from ropewalk.search.spaces.descent import Descent as Descent
 from ropewalk.search.spaces.dynamic_pairs import DynamicPairs as DynamicPairs
@@ -27,4 +28,4 @@ ALL: tuple[Space, ...] = (
 # Searched besides where the goal has several lengths.
 FOR_LENGTHS: tuple[Space, ...] = (DynamicPairs(),)
 # Searched where they are asked for by name, beside what is set by hand.
-BY_NAME: tuple[Space, ...] = (Compositions(),)
+BY_NAME: tuple[Space, ...] = (Compositions(), Heads(), LayerFactors())
