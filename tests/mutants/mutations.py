@@ -112,6 +112,8 @@ MUTATIONS = (
     Mutation("Llama 4's temperature without its steps", "methods/scales/llama4_temperature.py", "(position + self.first) // (", "(position + self.first) / (", "methods/scales/test_golden.py"),
     Mutation("a window that does not begin again where a text does", "train/window_schedule.py", "torch.maximum(begins, places // window * window)", "places // window * window", "train/test_window_schedule.py"),
     Mutation("a window of the batch and not of the step", "train/window_schedule.py", "plan.rows * plan.accumulate * shared", "plan.rows * shared", "train/test_window_schedule.py"),
+    Mutation("learned frequencies that are never learned", "train/learned_theta.py", "table * alpha.to(table.dtype).exp()", "table * alpha.detach().to(table.dtype).exp()", "train/test_learned_theta.py"),
+    Mutation("learned frequencies kept upside down", "train/learned_theta.py", "(trained_theta(self._handle.facts) / table)", "(table / trained_theta(self._handle.facts))", "train/test_learned_theta.py"),
     Mutation("a FoPE checkpoint taken for plain RoPE", "hf/probe/fope.py", "if parameters.get(key) is not None", "if parameters.get(key) is True", "hf/probe/test_fope.py"),
     Mutation("FoPE in one type of layer overlooked", "hf/probe/fope.py", "key or next((key for part in parts if (key := _fope_key(part))), \"\")", "key", "hf/probe/test_fope.py"),
     Mutation("Llama 4's temperature counted twice", "hf/probe/facts.py", "if setting := own_query_scale(config, layer):", "if setting := '':", "hf/probe/test_query_scale.py"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.hf import extend
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
@@ -18,6 +18,7 @@ from ropewalk.train.data.numbering import Mixture, mix_two_lengths
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares
 from ropewalk.train.data.tokens import tokenise
+from ropewalk.train.learned_theta import LearnedTheta
 from ropewalk.train.recipes.building_blocks import (
     GENTLE,
     changes_nothing,
@@ -41,12 +42,21 @@ class CarryOnSettings(RecipeSettings):
         A_SHARE,
         "share of rows with texts of the trained length, which the extension must leave unchanged",
     ] = None
+    learn_theta: Annotated[
+        bool, "learn a factor of every pair's frequency with the weights (LeRoPE), and keep it as a table"
+    ] = False
     lora: Rank = 0
     corpus: Corpus = "python"
     characters: Characters = 60_000_000
     puzzles: PuzzleShares = NO_PUZZLES
 
     plan_defaults: ClassVar[Mapping[str, Any]] = GENTLE
+
+    def check(self) -> None:
+        """Adapters are saved without what else is learned."""
+        if self.learn_theta and self.lora:
+            sentence = "learn_theta trains all weights, since checkpoints of adapters do not hold what it learns"
+            raise Conflict.because("learn_theta", sentence, remedy="leave lora out")
 
 
 def carry_on(
@@ -59,7 +69,8 @@ def carry_on(
     """Train a checkpoint on under an extension, at a longer length ("pi", "yarn") or at its own ("rope", "alibi").
 
     All weights or, with `lora`, adapters of that rank, merged at the end. A static schedule is kept in a standard
-    config. With `short_rows`, long texts are trained under the extension and short ones as before, in one batch.
+    config, and so is the table that `learn_theta` makes of it. With `short_rows`, long texts are trained under the
+    extension and short ones as before, in one batch.
 
     Args:
         out: the folder of the run; the model is saved in its folder `model`.
@@ -75,7 +86,18 @@ def carry_on(
         require_short_unchanged(model, settings.extension, short=short, length=settings.length)
     extend(model, settings.extension, target_len=target_len)
     rows = _rows(tokenizer, settings, Path(shared or out), short)
-    return train_and_save(rows, model, tokenizer, settings.plan, Path(out), lora=settings.lora, target_len=target_len)
+    theta = LearnedTheta(model) if settings.learn_theta else None
+    return train_and_save(
+        rows,
+        model,
+        tokenizer,
+        settings.plan,
+        Path(out),
+        lora=settings.lora,
+        target_len=target_len,
+        before_saving=theta.settle if theta else lambda: None,
+        callbacks=[theta] if theta else [],
+    )
 
 
 def _rows(
