@@ -14,9 +14,10 @@ range and weight were not at hand.
 
 from __future__ import annotations
 
-import functools
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -61,10 +62,11 @@ def second_view(model: nn.Module, positions: Positions, *, weight: float) -> Ite
         name = handle.extension.positions.name
         raise Conflict.because("positions", f"{name} numbers the first view already", remedy="extend without positions")
     before = {"forward": host.__dict__["forward"]} if "forward" in host.__dict__ else {}
-    reading = host.__dict__["forward"] = SecondReading(host, positions, weight)
+    done: list[None] = []
+    reading = host.__dict__["forward"] = _reading(host, positions, weight, done)
     try:
         yield
-        if host.__dict__.get("forward") is not reading and not reading.done:
+        if getattr(host.forward, "__func__", None) is not reading.__func__ and not done:
             sentence = "the model's forward was replaced inside the block, and no second view was read"
             raise Conflict.because("model", sentence, remedy="make the trainer before the block; not TRL's")
     finally:
@@ -72,33 +74,34 @@ def second_view(model: nn.Module, positions: Positions, *, weight: float) -> Ite
         host.__dict__.update(before)
 
 
-class SecondReading:
-    """The forward of a model, with the divergence in the loss of a call that trains.
+def _reading(host: Any, positions: Positions, weight: float, done: list[None]) -> MethodType:
+    """The forward of a model, with the divergence in the loss of a call that trains; `done` grows with each.
 
-    It is the instance's own, and no hook, since adapters do not call hooks of the model inside.
+    It is the instance's own, and no hook, since adapters do not call hooks of the model inside. It is a method, since
+    accelerate makes one of what it unwraps.
     """
+    theirs = host.forward
+    signature = inspect.signature(theirs)
 
-    def __init__(self, host: Any, positions: Positions, weight: float) -> None:
-        self._host, self._positions, self._weight = host, positions, weight
-        self._theirs = host.forward
-        functools.update_wrapper(self, self._theirs)  # Trainer reads its signature
-        self.done = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        output, labels = self._theirs(*args, **kwargs), kwargs.get("labels")
-        if not self._host.training or labels is None:
+    def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
+        output, labels = theirs(*args, **kwargs), kwargs.get("labels")
+        if not host.training or labels is None:
             return output
         logits = getattr(output, "logits", None)
         if args or logits is None or logits.shape[:2] != labels.shape:
             sentence = "a second view needs named inputs and the logits of all tokens"
             raise DoesNotFit.because("model", sentence, remedy="train without fused and chunked losses, so not by TRL")
-        inputs = _jumped(self._host, self._positions, kwargs)
-        jumped, counted = self._theirs(**inputs, use_cache=False).logits, labels[:, 1:] != IGNORED
-        total = kwargs.get("num_items_in_batch")
+        jumped = theirs(**_jumped(host, positions, kwargs), use_cache=False).logits
+        counted, total = labels[:, 1:] != IGNORED, kwargs.get("num_items_in_batch")
         divergence = kl(jumped[:, :-1][counted], logits[:, :-1][counted].detach())
-        output.loss = output.loss + self._weight * divergence / (counted.sum().clamp(min=1) if total is None else total)
-        self.done = True
+        output.loss = output.loss + weight * divergence / (counted.sum().clamp(min=1) if total is None else total)
+        done.append(None)
         return output
+
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    stated: Any = forward  # Trainer reads what it takes
+    stated.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])
+    return MethodType(forward, host)
 
 
 def kl(student: Tensor, teacher: Tensor) -> Tensor:
