@@ -61,12 +61,14 @@ class LearnedTheta(TrainerCallback):
             raise Conflict.because("model", "frequencies are learned under an extension", remedy=remedy)
         if handle.mode != TABLES or handle.extension.layers:
             reason = handle.reason or "layers differ"
-            raise DoesNotFit.because("extension", f"frequencies are learned in one table of the model: {reason}")
+            sentence = f"frequencies are learned in one table of the model: {reason}"
+            raise DoesNotFit.because("extension", sentence, remedy="take a static schedule, such as yarn, abf or rope")
         self._handle, self._module = handle, _one_module(self._host)
         self._start = static_table(handle.extension, handle.facts).double()
         if not moving(self._start).all():
             count = int((~moving(self._start)).sum())
-            raise DoesNotFit("frequencies", "all above 0 where they are learned", f"{count} pairs that do not rotate")
+            rule, remedy = "all above 0 where they are learned", "take a schedule under which all pairs rotate"
+            raise DoesNotFit("frequencies", rule, f"{count} pairs that do not rotate", remedy=remedy)
         alpha = nn.Parameter(torch.zeros(len(self._start), device=self._table.device))
         alpha.register_hook(_clipped)  # type: ignore[no-untyped-call]
         self._module.register_parameter(ALPHA, alpha)

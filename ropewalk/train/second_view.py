@@ -32,7 +32,7 @@ from ropewalk.methods.positions import Positions
 from ropewalk.train.data.numbering import Collator, number_texts, texts_of
 from ropewalk.train.data.packs import IGNORED
 
-PADDING = -1  # in place of the text that a token belongs to
+OF_NO_TEXT = -1  # in place of the text that a token belongs to
 OF_LOSS = ("labels", "num_items_in_batch", "shift_labels")  # of a call, what the second view is not asked
 
 
@@ -118,7 +118,7 @@ def _jumped(host: Any, positions: Positions, kwargs: dict[str, Any]) -> dict[str
     documents = torch.zeros_like(tokens) if numbers is None else texts_of(numbers).expand_as(tokens)
     mask = kwargs.get("attention_mask")
     if mask is not None and mask.dim() == 2:
-        documents = documents.masked_fill(mask == 0, PADDING)
+        documents = documents.masked_fill(mask == 0, OF_NO_TEXT)
     drawn = number_texts(documents.cpu(), positions, torch.default_generator).to(tokens.device)
     inputs = {name: value for name, value in kwargs.items() if name not in (*OF_LOSS, "use_cache")}
     inputs["position_ids"] = drawn

@@ -186,7 +186,10 @@ def test_the_recipe_leaves_a_standard_checkpoint(tmp_path):
 def test_what_cannot_be_learned_is_refused(tmp_path):
     with pytest.raises(Conflict, match='under an extension; extend it first; "rope" changes nothing'):
         LearnedTheta(new_small_model(SMALL))
-    for line, words in {"rerope:window=8": "in one table of the model", "nope": "8 pairs that do not rotate"}.items():
+    for line, words in {
+        "rerope:window=8": "such as yarn, abf or rope",
+        "nope": "8 pairs that do not rotate'; take a schedule",
+    }.items():
         with pytest.raises(DoesNotFit, match=words):
             learning(line)
     gemma = tiny("gemma3_text")
