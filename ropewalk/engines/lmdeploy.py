@@ -1,6 +1,6 @@
 """LMDeploy's PyTorch backend, as its source reads a config (0.18.0: nn/rotary_embedding.py and models/; not run):
 
-all         as transformers gives it, by the config's own types; FoPE's learned matrices are not looked at here
+all         as transformers gives it, by the config's own types; its FoPE is not checked (hf/probe/fope.py)
 dynamic     one table for a step, by its longest text; keys in the cache keep that of their step
 longrope    the same, at LongRoPE's own temperature for max_position_embeddings; attention_factor is not read
 Gemma 3     linear, whatever the config says, and a stop where it has no factor

@@ -21,6 +21,7 @@ from ropewalk.hf.checkpoint.fetch import ALIKE, fetch_config, fetch_values
 from ropewalk.hf.checkpoint.gguf_file import USUAL_BASE, read_head
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import TrainedLengths, known_length, lengths_of, parts_of
+from ropewalk.hf.probe.fope import require_rotation
 from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK
 from ropewalk.models import GGUF
 
@@ -270,6 +271,7 @@ def _config_at(place: Path, file: Path, options: LoadOptions) -> Any:
 
 
 def _rope_config(text: Any, folder: Path | None) -> RopeConfig:
+    require_rotation(text)
     stated = getattr(text, "rope_parameters", None)
     if not stated:
         sentence = f"{text.model_type} has no rope_parameters in its config: there are no rotations to check"

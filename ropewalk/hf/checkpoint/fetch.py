@@ -41,6 +41,7 @@ from ropewalk.hf.checkpoint.gguf_file import (
 )
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import EXPORTED, correct
+from ropewalk.hf.probe.fope import require_no_fope
 from ropewalk.models import GGUF, parts_of
 
 TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
@@ -77,6 +78,7 @@ def _config(model: str | Path, **kwargs: Any) -> Any:
         return _gguf_config(model, **kwargs)
     stated = PreTrainedConfig.get_config_dict(model, **kwargs)[0]
     _require_plausible(stated)
+    require_no_fope(stated)  # before code that came with the model would be asked for
     if stated.get("model_type") in ALIKE and not kwargs.get(TRUST):
         return CONFIG_MAPPING[ALIKE[stated["model_type"]]].from_dict(stated)
     if not is_closed(model):

@@ -31,6 +31,7 @@ from ropewalk.hf.probe.capture import (
     watching_masks,
     with_shown,
 )
+from ropewalk.hf.probe.fope import require_rotation
 from ropewalk.hf.probe.host import (
     alone_with,
     attention_named,
@@ -75,6 +76,7 @@ class FakeRotary(NamedTuple):
 
 def probe(model: PreTrainedModel) -> list[ProbedLayer]:
     """Every attention layer in order, or a refusal with the reason."""
+    require_rotation(model.config)
     _require_weights(model)
     with alone_with(model), quiet(model), attention_named(model, NAME, record, recorded_mask), torch.no_grad():
         with recording(), watch_rotation(model) as rotary:  # a model without one may still attend

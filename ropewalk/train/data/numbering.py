@@ -47,17 +47,21 @@ class NumberedRows(Dataset[Row]):
             return row
         documents = texts_of(row["position_ids"])
         generator = self._generator(index)
-        numbers = [self._number(row_n, generator) for row_n in documents.view(-1, documents.shape[-1])]
-        return {**row, "position_ids": torch.cat(numbers).view_as(documents), DOCUMENTS: documents}
+        return {**row, "position_ids": number_texts(documents, self._positions, generator), DOCUMENTS: documents}
 
     def _generator(self, index: int) -> Generator | None:
         if self._seed is None:
             return None
         return torch.Generator().manual_seed(Random(f"{self._seed}/numbers/{index}").getrandbits(63))
 
-    def _number(self, documents_n: Tensor, generator: Generator | None) -> Tensor:
-        counts = torch.unique_consecutive(documents_n, return_counts=True)[1].tolist()
-        return torch.cat([self._positions.number(count, generator) for count in counts])
+
+def number_texts(documents: Tensor, positions: Positions, generator: Generator | None) -> Tensor:
+    """The numbers of tokens, drawn for each text by itself; rows are those of the last dimension."""
+    numbers = []
+    for row_n in documents.view(-1, documents.shape[-1]):
+        counts = torch.unique_consecutive(row_n, return_counts=True)[1].tolist()
+        numbers += [positions.number(count, generator) for count in counts]
+    return torch.cat(numbers).view_as(documents)
 
 
 def texts_of(positions: Tensor) -> Tensor:
@@ -83,17 +87,17 @@ class Collator:
         if DOCUMENTS not in batch or self._config._attn_implementation == NAME:
             return batch
         documents = batch.pop(DOCUMENTS)
-        return {**batch, "attention_mask": self._mask(documents)}
+        return {**batch, "attention_mask": self.mask(documents)}
 
-    def _mask(self, documents_bn: Tensor) -> Tensor:
-        """Ones where every row is one text, else a mask of all pairs of tokens."""
+    def mask(self, documents_bn: Tensor) -> Tensor:
+        """For transformers, where numbers jump: ones if every row is one text, else a mask of all pairs of tokens."""
         if (documents_bn == documents_bn[:, :1]).all():
             return torch.ones_like(documents_bn)
         self._require_pairs()
         visible = (documents_bn[:, None, :, None] == documents_bn[:, None, None, :]).tril()
         if self._config._attn_implementation == "sdpa":
             return visible
-        return torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
+        return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, torch.finfo(torch.float32).min)
 
     def _require_pairs(self) -> None:
         """Refuse a model with its own masks, or with attention that takes none."""

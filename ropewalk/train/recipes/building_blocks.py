@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 from ropewalk.equation import reference_logits
 from ropewalk.errors import InvalidValue
@@ -108,9 +108,11 @@ def training_rows(
     )
 
 
-def _train_logged(model: Any, rows: Dataset[Row], plan: TrainingPlan, folder: Path) -> Trainer:
+def _train_logged(
+    model: Any, rows: Dataset[Row], plan: TrainingPlan, folder: Path, callbacks: Sequence[TrainerCallback]
+) -> Trainer:
     """Train, and keep what was logged of it in the run's folder."""
-    trainer = train(model, rows, plan, folder)
+    trainer = train(model, rows, plan, folder, callbacks=callbacks)
     if trainer.is_world_process_zero():
         logged = [row for row in trainer.state.log_history if "loss" in row]
         write_whole(folder / LOGGED, json.dumps({"rows": logged}, indent=1) + "\n")
@@ -127,6 +129,7 @@ def train_and_save(
     lora: int = 0,
     target_len: int | None = None,
     before_saving: Callable[[], None] = lambda: None,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> PreTrainedModel:
     """Train a model, and save it in `model` in the folder of the run once the plan is complete.
 
@@ -139,10 +142,11 @@ def train_and_save(
         lora: rank of adapters that are trained instead and merged at the end; 0 trains all weights.
         target_len: length that the model is saved for, where its extension needs one.
         before_saving: is called between the last step and the saving.
+        callbacks: of Trainer.
     """
     wrapped: Any = _add_adapters(model, lora, plan.seed) if lora else model
     with recording_signals():  # until the model is whole
-        trainer = _train_logged(wrapped, rows, plan, folder)
+        trainer = _train_logged(wrapped, rows, plan, folder, callbacks)
         if trainer.state.global_step >= plan.steps and trainer.is_world_process_zero():
             if lora:
                 wrapped.merge_and_unload()  # changes the weights of `model` itself

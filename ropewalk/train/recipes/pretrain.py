@@ -22,6 +22,7 @@ from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.hf.use.save import save_tokenizer
 from ropewalk.methods.frequencies import RoPE
 from ropewalk.methods.reach import Causal, LeakyReRoPE, ReRoPE
+from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE
 from ropewalk.methods.surgery import QKBias
 from ropewalk.texts.corpora import documents
 from ropewalk.train.data.numbering import NumberedRows
@@ -30,6 +31,7 @@ from ropewalk.train.data.puzzles import PuzzleShares
 from ropewalk.train.recipes.building_blocks import changes_nothing, train_and_save, training_rows
 from ropewalk.train.recipes.recipe import Characters, Corpus, Packed, RecipeSettings
 from ropewalk.train.small_models import ModelShape, new_small_model
+from ropewalk.train.window_schedule import WINDOW_RATE, WindowSchedule
 
 SHAPE = ModelShape()
 PUZZLES = PuzzleShares(passkey=0.18, named_values=0.06, repeats=0.10, recall=0.06)
@@ -42,6 +44,10 @@ class PretrainSettings(RecipeSettings):
 
     extension: Annotated[str, "such as alibi or hwfa; empty for none"] = ""
     packed: Packed = True
+    first_window: Annotated[
+        int | None, AT_LEAST_ONE, "tokens of a row that see each other in the first step (SkyLadder); without, all do"
+    ] = None
+    window_rate: Annotated[float, POSITIVE, "tokens by which that grows in a step, up to all"] = WINDOW_RATE
     marked: Annotated[bool, "every text of a row begins with the end token, which can become an attention sink"] = False
     corpus: Corpus = "python"
     characters: Characters = 60_000_000
@@ -55,6 +61,7 @@ class PretrainSettings(RecipeSettings):
 def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path | None = None) -> PreTrainedModel:
     """Train a new model on a corpus mixed with puzzles; the same call again resumes where it stopped.
 
+    With `first_window`, rows are cut into windows that grow from step to step, and the last steps see whole rows.
     Under an extension, biases and scales are learned with the weights, random positions are drawn, and biases on
     queries and keys are added.
 
@@ -80,8 +87,10 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
     )
     model = new_model(shape, extension, end=tokenizer.eos_token_id, seed=plan.seed)
     numbered: Any = rows
+    if settings.first_window is not None:
+        numbered = WindowSchedule(rows, plan, first=settings.first_window, rate=settings.window_rate)
     if extension.positions is not None:  # here, since a model whose positions are embeddings is never extended
-        numbered = NumberedRows(rows, extension.positions, seed=plan.seed)
+        numbered = NumberedRows(numbered, extension.positions, seed=plan.seed)
     return train_and_save(
         numbered,
         model,
