@@ -39,6 +39,7 @@ REACH = (
     reach.DPE(window=5, groups=(2, 5, 1)),
     reach.DualChunk(chunk=8, local=3),
     reach.String(shift=6, local=2),
+    reach.LaMPE(head=6, tail=3, length=60, mapped=20),
 )
 BIASES = (
     biases.ALiBi(),

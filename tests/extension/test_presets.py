@@ -1,6 +1,7 @@
 """Papers by name: what each is made of, the authors' values, and what follows from the lengths alone."""
 
 import inspect
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -22,6 +23,7 @@ from ropewalk.methods.reach import (
     Chunks,
     DualChunk,
     LambdaMask,
+    LaMPE,
     LeakyReRoPE,
     ReRoPE,
     ReRoPEByParts,
@@ -40,7 +42,7 @@ CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24}
 ASKED_FOR = {
     *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
     *("alibi", "kerple", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
-    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach"),
+    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach", "lampe"),
     *("rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dual_chunk", "lm_infinite", "streaming", "log_n"),
 }
 MODEL = Facts(trained_len=4096, head_dim=128, heads=32, layers=24)
@@ -91,6 +93,7 @@ def test_parameters_are_keywords_with_known_names(name):
         ("dpe", "reach", DPE(window=1024, groups=(38, 608, 608, 38, 38, 38, 38, 19))),
         ("dual_chunk", "reach", DualChunk(chunk=3072, local=512)),
         ("string", "reach", String(shift=1365, local=128)),
+        ("lampe", "reach", LaMPE(head=256, tail=102, length=32768, mapped=3072)),
         ("lm_infinite", "reach", LambdaMask(window=4096, n_sink=10)),
         ("streaming", "reach", Sinks(window=4092, n_sink=4)),
         ("window", "reach", Window(window=4096)),
@@ -105,6 +108,21 @@ def test_string_moves_keys_nearer_for_every_trained_length(trained_len, expected
     reach = parse("string", trained_len=trained_len).reach
     assert (reach.shift, reach.local) == expected
     reach.check_against(Facts(trained_len=trained_len, head_dim=8))
+
+
+def test_lampe_maps_a_text_by_a_sigmoid_of_its_length():
+    """The authors' sizes of 8,192; at growth n + offset = 0 half of the limit, at ln 3 three quarters of it."""
+    sizes = {"trained_len": 8192, "target_len": 32768}
+    assert parse("lampe", **sizes).reach == LaMPE(head=512, tail=200, length=32768, mapped=6144)
+    middle = parse(f"lampe:growth={1 / 32768},offset=-1", **sizes).reach
+    assert isinstance(middle, LaMPE)
+    assert middle.mapped == 3072
+    steeper = parse(f"lampe:growth={math.log(3) / 32768}", **sizes).reach
+    assert isinstance(steeper, LaMPE)
+    assert abs(steeper.mapped - 4608) <= 1  # 3/4 of 6,144, less what rounding takes
+    short = parse("lampe", trained_len=8192, target_len=4096).reach
+    assert isinstance(short, LaMPE)
+    assert short.mapped == 4094
 
 
 def test_leak_and_group_keep_the_longest_distance_familiar():

@@ -86,6 +86,10 @@ MUTATIONS = (
     Mutation("STRING that moves keys away", "methods/reach/string.py", "i - self.shift + self.local", "i + self.shift - self.local", "methods/reach"),
     Mutation("STRING without its local window", "methods/reach/string.py", "i - self.shift + self.local", "i - self.shift", "methods/reach"),
     Mutation("STRING's far keys one short", "methods/reach/string.py", "stop=before(self.shift)", "stop=before(self.shift + 1)", "methods/reach"),
+    Mutation("LaMPE's first keys without their shift", "methods/reach/lampe.py", "q_at=lambda i: i - shift", "q_at=itself", "methods/reach/test_lampe.py"),
+    Mutation("LaMPE's first keys not rounded up", "methods/reach/lampe.py", "return -(-(group + 1) * (self.length - 1) // self.mapped) - 1", "return self.tail", "methods/reach/test_lampe.py"),
+    Mutation("LaMPE that does not join its window", "methods/reach/lampe.py", "self._on_scale(i) + join", "self._on_scale(i)", "methods/reach/test_lampe.py"),
+    Mutation("a preset of LaMPE without its sigmoid", "extension/presets/inference.py", "int(share * most)", "most", "extension/test_presets.py"),
     Mutation("a place behind the query", "extension/inputs.py", "and _looks_back(extension, facts)", "", "attention/test_pair_positions.py"),
     Mutation("a span from before the text", "methods/reach/reach.py", "self.start(i).clamp(min=0)", "self.start(i)", "invariants"),
     # Biases and scales.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, squeeze
+from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, squeeze, target_or
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.decoding import NBCE, MeanPooling
 from ropewalk.methods.reach import (
@@ -13,6 +13,7 @@ from ropewalk.methods.reach import (
     Blockwise,
     DualChunk,
     LambdaMask,
+    LaMPE,
     LeakyReRoPE,
     ReRoPE,
     ReRoPEByParts,
@@ -192,6 +193,35 @@ def string(*, shift: int | None = None, local: int | None = None, trained_len: L
     """
     start = share_of("string", "shift", shift, trained_len, 1 / 3)
     return Extension(reach=String(shift=start, local=min(128, max(start // 4, 1)) if local is None else local))
+
+
+@checked_arguments
+def lampe(
+    *,
+    head: int | None = None,
+    tail: int | None = None,
+    mapped: int | None = None,
+    length: int | None = None,
+    growth: float | None = None,
+    offset: float = 0.0,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """LaMPE: the text on a scale of three quarters of the trained length, but for the nearest keys and the first 200.
+
+    The authors map a text of n tokens to 3/4 L / (1 + exp(-(growth n + offset))), with numbers fitted to each model by
+    its losses; without growth it is the limit for long texts, 3/4 L.
+
+    Source: Zhang et al. 2025, arXiv:2508.02308, sec. 3; scar-on/LaMPE, llama_cache1.py (512 and 200 of 8,192).
+    """
+    length = target_or("lampe", "length", length, target_len)
+    near = share_of("lampe", "head", head, trained_len, 1 / 16)
+    first = min(200, share_of("lampe", "tail", tail, trained_len, 1 / 40)) if tail is None else tail
+    if mapped is None:
+        most = share_of("lampe", "mapped", None, trained_len, 3 / 4)
+        share = 1.0 if growth is None else (1 + math.tanh((growth * length + offset) / 2)) / 2  # the sigmoid
+        mapped = max(min(int(share * most), length - 2), 1)
+    return Extension(reach=LaMPE(head=near, tail=first, length=length, mapped=mapped))
 
 
 @checked_arguments

@@ -6,6 +6,7 @@ from ropewalk.methods.reach.chunks import Chunks as Chunks
 from ropewalk.methods.reach.dpe import DPE as DPE
 from ropewalk.methods.reach.dual_chunk import DualChunk as DualChunk
 from ropewalk.methods.reach.lambda_mask import LambdaMask as LambdaMask
+from ropewalk.methods.reach.lampe import LaMPE as LaMPE
 from ropewalk.methods.reach.leaky_rerope import LeakyReRoPE as LeakyReRoPE
 from ropewalk.methods.reach.reach import (
     Reach as Reach,
@@ -34,4 +35,5 @@ ALL: tuple[type[Reach], ...] = (
     DPE,
     DualChunk,
     String,
+    LaMPE,
 )
