@@ -40,6 +40,7 @@ REACH = (
     reach.DualChunk(chunk=8, local=3),
     reach.String(shift=6, local=2),
     reach.LaMPE(head=6, tail=3, length=60, mapped=20),
+    reach.SELF(window=5, capacity=4, rate=0.5),
 )
 BIASES = (
     biases.ALiBi(),

@@ -19,6 +19,7 @@ from ropewalk.methods.docstrings import page_of
 from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial
 from ropewalk.methods.reach import (
     DPE,
+    SELF,
     Causal,
     Chunks,
     DualChunk,
@@ -31,6 +32,7 @@ from ropewalk.methods.reach import (
     Sinks,
     String,
     Window,
+    furthest,
 )
 from ropewalk.methods.scales import LogN
 from ropewalk.train.recipes.pretrain import without_rerope
@@ -42,7 +44,7 @@ CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24}
 ASKED_FOR = {
     *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
     *("alibi", "kerple", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
-    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach", "lampe"),
+    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach", "lampe", "self_logistic"),
     *("rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dual_chunk", "lm_infinite", "streaming", "log_n"),
 }
 MODEL = Facts(trained_len=4096, head_dim=128, heads=32, layers=24)
@@ -93,6 +95,7 @@ def test_parameters_are_keywords_with_known_names(name):
         ("dpe", "reach", DPE(window=1024, groups=(38, 608, 608, 38, 38, 38, 38, 19))),
         ("dual_chunk", "reach", DualChunk(chunk=3072, local=512)),
         ("string", "reach", String(shift=1365, local=128)),
+        ("self_logistic", "reach", SELF(window=1024, capacity=22)),
         ("lampe", "reach", LaMPE(head=256, tail=102, length=32768, mapped=3072)),
         ("lm_infinite", "reach", LambdaMask(window=4096, n_sink=10)),
         ("streaming", "reach", Sinks(window=4092, n_sink=4)),
@@ -123,6 +126,20 @@ def test_lampe_maps_a_text_by_a_sigmoid_of_its_length():
     short = parse("lampe", trained_len=8192, target_len=4096).reach
     assert isinstance(short, LaMPE)
     assert short.mapped == 4094
+
+
+@pytest.mark.parametrize(("trained_len", "target_len"), [(4096, 32768), (512, 32768), (32, 128), (8192, 16384)])
+def test_the_capacity_of_self_is_the_least_that_keeps_the_longest_distance_familiar(trained_len, target_len):
+    reach = parse("self_logistic", trained_len=trained_len, target_len=target_len).reach
+    assert isinstance(reach, SELF)
+    distances = [furthest(replace(reach, capacity=reach.capacity - less), target_len - 1) for less in (0, 1)]
+    assert distances[0] <= trained_len * 2 / 3 < distances[1]
+
+
+def test_a_rate_too_low_for_the_target_is_refused():
+    with pytest.raises(InvalidValue, match=r"rate must be high enough for groups of 19 tokens on average.*got 0.0001"):
+        parse("self_logistic:rate=0.0001", **CONTEXT)
+    assert parse("self_logistic", trained_len=4096).reach == SELF(window=1024, capacity=33)
 
 
 def test_leak_and_group_keep_the_longest_distance_familiar():

@@ -90,6 +90,10 @@ MUTATIONS = (
     Mutation("LaMPE's first keys not rounded up", "methods/reach/lampe.py", "return -(-(group + 1) * (self.length - 1) // self.mapped) - 1", "return self.tail", "methods/reach/test_lampe.py"),
     Mutation("LaMPE that does not join its window", "methods/reach/lampe.py", "self._on_scale(i) + join", "self._on_scale(i)", "methods/reach/test_lampe.py"),
     Mutation("a preset of LaMPE without its sigmoid", "extension/presets/inference.py", "int(share * most)", "most", "extension/test_presets.py"),
+    Mutation("SELF whose groups never grow", "methods/reach/self_logistic.py", "position) // size", "position)", "methods/reach/test_self_logistic.py"),
+    Mutation("SELF's curve without its capacity", "methods/reach/self_logistic.py", " + math.log(capacity - 1) - math.log(capacity - size - 1)", "", "methods/reach/test_self_logistic.py"),
+    Mutation("SELF that does not join its window", "methods/reach/self_logistic.py", "self.grouped(i - self.window) + self.window", "self.grouped(i)", "methods/reach/test_self_logistic.py"),
+    Mutation("a preset of SELF that goes too far", "extension/presets/inference.py", "familiar, row = 2 / 3", "familiar, row = 1", "extension/test_presets.py"),
     Mutation("a place behind the query", "extension/inputs.py", "and _looks_back(extension, facts)", "", "attention/test_pair_positions.py"),
     Mutation("a span from before the text", "methods/reach/reach.py", "self.start(i).clamp(min=0)", "self.start(i)", "invariants"),
     # Biases and scales.

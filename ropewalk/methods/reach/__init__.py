@@ -17,6 +17,7 @@ from ropewalk.methods.reach.reach import (
 from ropewalk.methods.reach.rerope import ReRoPE as ReRoPE
 from ropewalk.methods.reach.rerope_by_parts import ReRoPEByParts as ReRoPEByParts
 from ropewalk.methods.reach.self_extend import SelfExtend as SelfExtend
+from ropewalk.methods.reach.self_logistic import SELF as SELF
 from ropewalk.methods.reach.sinks import Sinks as Sinks
 from ropewalk.methods.reach.string import String as String
 from ropewalk.methods.reach.window import Window as Window
@@ -36,4 +37,5 @@ ALL: tuple[type[Reach], ...] = (
     DualChunk,
     String,
     LaMPE,
+    SELF,
 )

@@ -23,6 +23,7 @@ LINES = (
     "biases.kerple_log",
     "string:shift=10,local=4",
     "lampe:head=6,tail=3,length=60,mapped=20",
+    "self_logistic:window=8,capacity=5,rate=0.3",
 )
 TARGET = 128
 

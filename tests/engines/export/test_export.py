@@ -315,6 +315,7 @@ def test_llama_cpp_needs_no_flags_for_the_schedule(tmp_path):
         ("window:window=8+yarn:factor=4", "llama.cpp", "window"),
         ("rerope:window=8", "llama.cpp", "reach"),
         ("string:shift=8,local=2", "sglang", "string"),
+        ("self_logistic:window=8,capacity=5,rate=0.3", "sglang", "self_logistic"),
         ("lampe:head=6,tail=3,length=60,mapped=20", "sglang", "lampe"),
         ("lampe:head=6,tail=3,length=60,mapped=20", "llama.cpp", "lampe"),
         ("string:shift=8,local=2+yarn:factor=4", "llama.cpp", "string"),
