@@ -51,6 +51,7 @@ BIASES = (
     biases.T5(),
     biases.FIRE(),
     biases.FarDiscount(window=8),
+    biases.BAM(),
 )
 SCALES = (
     scales.LogN(),

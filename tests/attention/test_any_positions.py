@@ -76,6 +76,7 @@ LINES = (
     biases.Sandwich(),
     biases.GAURotary(width=8),
     biases.T5(),
+    biases.BAM(centred=False),
 )
 SCALES = (
     scales.LogN(),

@@ -16,7 +16,7 @@ from ropewalk.extension.presets import needs
 from ropewalk.extension.presets.training import hwfa_window
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.docstrings import page_of
-from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial
+from ropewalk.methods.frequencies import ABF, NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial
 from ropewalk.methods.reach import (
     DPE,
     SELF,
@@ -43,8 +43,9 @@ from golden_tables import golden
 CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24}
 ASKED_FOR = {
     *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
-    *("alibi", "kerple", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
-    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach", "lampe", "self_logistic"),
+    *("alibi", "kerple", "bam", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
+    *("string", "rope_id", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach"),
+    *("lampe", "self_logistic"),
     *("rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dual_chunk", "lm_infinite", "streaming", "log_n"),
 }
 MODEL = Facts(trained_len=4096, head_dim=128, heads=32, layers=24)
@@ -140,6 +141,26 @@ def test_a_rate_too_low_for_the_target_is_refused():
     with pytest.raises(InvalidValue, match=r"rate must be high enough for groups of 19 tokens on average.*got 0.0001"):
         parse("self_logistic:rate=0.0001", **CONTEXT)
     assert parse("self_logistic", trained_len=4096).reach == SELF(window=1024, capacity=33)
+
+
+@pytest.mark.parametrize("trained_len", [64, 512, 4096, 131_072])
+@pytest.mark.parametrize("head_dim", [32, 64, 128])
+def test_all_that_rotates_under_rope_id_comes_round_in_training(trained_len, head_dim):
+    """Half of the pairs, the slowest by a full turn or a little more; not so with a base of 10,000."""
+    facts = Facts(trained_len=trained_len, head_dim=head_dim)
+    schedule = parse("rope_id", trained_len=trained_len).frequencies
+    assert schedule is not None
+    angles = schedule.table(facts, 1).inv_freq * trained_len
+    assert len(angles) == head_dim // 4
+    assert angles[0] == trained_len
+    assert 2 * math.pi <= angles.min() < 2 * math.pi * trained_len ** (4 / head_dim)
+    plain = Partial(share=0.5).table(facts, 1).inv_freq * trained_len
+    assert plain.min() < 2 * math.pi or trained_len == 131_072
+
+
+def test_rope_id_takes_another_base_and_share():
+    got = parse("rope_id:share=0.25,new_base=50", trained_len=4096).frequencies
+    assert got == Partial(share=0.25, inner=ABF(new_base=50))
 
 
 def test_leak_and_group_keep_the_longest_distance_familiar():

@@ -99,6 +99,10 @@ MUTATIONS = (
     # Biases and scales.
     Mutation("ALiBi that rewards distance", "methods/biases/alibi.py", "return -per_head", "return per_head", "methods/biases"),
     Mutation("ALiBi slopes from the wrong half", "methods/biases/alibi.py", "[0::2]", "[1::2]", "methods/biases"),
+    Mutation("BAM without its shape", "methods/biases/bam.py", "+ LEAST_DISTANCE) ** p", "+ LEAST_DISTANCE)", "methods/biases/test_bam.py"),
+    Mutation("BAM centred on the other side", "methods/biases/bam.py", "away + 2 *", "away - 2 *", "methods/biases/test_bam.py"),
+    Mutation("BAM without its softmax", "extension/presets/training.py", "scales=(SSMax(start=1.0),)", "", "methods/biases/test_bam.py"),
+    Mutation("RoPE-ID of the trained base", "extension/presets/training.py", "Partial(share=share, inner=ABF(new_base=new_base))", "Partial(share=share)", "extension/test_presets.py"),
     Mutation("KERPLE unclamped", "methods/biases/kerple_log.py", ".clamp(min=SMALLEST)", "", "methods/biases"),
     Mutation("Sandwich from 0", "methods/biases/sandwich.py", "] = 1\n", "] = 0\n", "methods/biases"),
     Mutation("GAU's sine reversed", "methods/biases/gau_rotary.py", "a_even * b_odd - a_odd * b_even", "a_odd * b_even - a_even * b_odd", "methods/biases"),

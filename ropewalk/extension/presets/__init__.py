@@ -43,6 +43,7 @@ from ropewalk.extension.presets.schedules import (
 )
 from ropewalk.extension.presets.training import (
     alibi as alibi,
+    bam as bam,
     fire as fire,
     gau_bias as gau_bias,
     gqa as gqa,
@@ -56,6 +57,7 @@ from ropewalk.extension.presets.training import (
     qk_bias as qk_bias,
     randomized as randomized,
     rnope_swa as rnope_swa,
+    rope_id as rope_id,
     sandwich as sandwich,
     ssmax as ssmax,
     stretched_positions as stretched_positions,
@@ -79,8 +81,10 @@ ALL: tuple[Callable[..., Extension], ...] = (
     longrope,
     nope,
     p_rope,
+    rope_id,
     alibi,
     kerple,
+    bam,
     sandwich,
     t5,
     fire,
@@ -125,8 +129,10 @@ TUNED = ("pi", "abf", "llama3", "longrope", "pose", "ssmax", "gqa", "stretched_p
 TRAINED = (
     "nope",
     "p_rope",
+    "rope_id",
     "alibi",
     "kerple",
+    "bam",
     "sandwich",
     "t5",
     "fire",
