@@ -65,7 +65,12 @@ SCALES = (
     scales.DynamicTemperature(inner=scales.YarnTemperature(factor=1)),
 )
 POSITIONS = (positions.Sequential(), positions.Randomized(limit=200), positions.PoSE(target_len=200))
-DECODING = (decoding.NBCE(), decoding.MeanPooling(), decoding.MaxPooling())
+DECODING = (
+    decoding.NBCE(),
+    decoding.MeanPooling(),
+    decoding.MaxPooling(),
+    decoding.PositionalContrast(beta=0.5, new_base=100),
+)
 SURGERY = (surgery.MHAToGQA(kv_heads=1), surgery.QKBias(), surgery.StretchPositions(target_len=64))
 
 EXAMPLES = {

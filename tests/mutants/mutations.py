@@ -103,6 +103,8 @@ MUTATIONS = (
     Mutation("BAM centred on the other side", "methods/biases/bam.py", "away + 2 *", "away - 2 *", "methods/biases/test_bam.py"),
     Mutation("BAM without its softmax", "extension/presets/training.py", "scales=(SSMax(start=1.0),)", "", "methods/biases/test_bam.py"),
     Mutation("RoPE-ID of the trained base", "extension/presets/training.py", "Partial(share=share, inner=ABF(new_base=new_base))", "Partial(share=share)", "extension/test_presets.py"),
+    Mutation("a contrast of the wrong reading", "methods/decoding/positional_contrast.py", "discount(logp[1], logp[0], self.beta)", "discount(logp[0], logp[1], self.beta)", "hf/use/test_contrast.py"),
+    Mutation("a contrast of two equal readings", "hf/use/contrast.py", "frequencies=ABF(new_base=rule.new_base)", "frequencies=None", "hf/use/test_contrast.py"),
     Mutation("KERPLE unclamped", "methods/biases/kerple_log.py", ".clamp(min=SMALLEST)", "", "methods/biases"),
     Mutation("Sandwich from 0", "methods/biases/sandwich.py", "] = 1\n", "] = 0\n", "methods/biases"),
     Mutation("GAU's sine reversed", "methods/biases/gau_rotary.py", "a_even * b_odd - a_odd * b_even", "a_odd * b_even - a_even * b_odd", "methods/biases"),
