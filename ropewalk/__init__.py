@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
-    from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
+    from ropewalk.hf import (
+        contrast_stream,
+        convert,
+        extend,
+        extended,
+        inspect,
+        load,
+        nbce_generate,
+        nbce_stream,
+        save,
+        score,
+        stream,
+    )
     from ropewalk.hf.load_options import LoadOptions
     from ropewalk.measure.arguments import RunOptions
     from ropewalk.measure.compare import compare
@@ -52,6 +64,7 @@ __all__ = [
     "attend",
     "check",
     "compare",
+    "contrast_stream",
     "convert",
     "diagnose",
     "export",
@@ -71,7 +84,7 @@ __all__ = [
 ]
 
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
-_OF_MODELS = ("convert", "extend", "extended", "inspect", "load", "save", "score", "stream")
+_OF_MODELS = ("contrast_stream", "convert", "extend", "extended", "inspect", "load", "save", "score", "stream")
 _LATER = {
     "Conditions": "search.conditions",
     "Extension": "extension.extension",

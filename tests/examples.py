@@ -39,6 +39,8 @@ REACH = (
     reach.DPE(window=5, groups=(2, 5, 1)),
     reach.DualChunk(chunk=8, local=3),
     reach.String(shift=6, local=2),
+    reach.LaMPE(head=6, tail=3, length=60, mapped=20),
+    reach.SELF(window=5, capacity=4, rate=0.5),
 )
 BIASES = (
     biases.ALiBi(),
@@ -49,6 +51,7 @@ BIASES = (
     biases.T5(),
     biases.FIRE(),
     biases.FarDiscount(window=8),
+    biases.BAM(),
 )
 SCALES = (
     scales.LogN(),
@@ -62,7 +65,12 @@ SCALES = (
     scales.DynamicTemperature(inner=scales.YarnTemperature(factor=1)),
 )
 POSITIONS = (positions.Sequential(), positions.Randomized(limit=200), positions.PoSE(target_len=200))
-DECODING = (decoding.NBCE(), decoding.MeanPooling(), decoding.MaxPooling())
+DECODING = (
+    decoding.NBCE(),
+    decoding.MeanPooling(),
+    decoding.MaxPooling(),
+    decoding.PositionalContrast(beta=0.5, new_base=100),
+)
 SURGERY = (surgery.MHAToGQA(kv_heads=1), surgery.QKBias(), surgery.StretchPositions(target_len=64))
 
 EXAMPLES = {

@@ -34,7 +34,7 @@ ALONE = (  # methods that no preset uses
     *("ntk_old:factor=8", "ntk_fixed:factor=8", "partial:share=0.5", "cope", "resonance", "kerple_power"),
     "chunks:chunk=16",
     *("temperature:value=1.3", "deepseek_temperature:factor=8,mscale=0.7,mscale_all_dim=0.2", "head_scale"),
-    "max_pooling",
+    *("max_pooling", "positional_contrast:beta=1,new_base=1000"),
 )
 INTRODUCTION = """\
 Generated from the sources by `make docs`. In the left picture a model that was trained on 32 tokens reads 64; in the

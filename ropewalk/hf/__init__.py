@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         nbce_generate as nbce_generate,
         nbce_stream as nbce_stream,
     )
+    from ropewalk.hf.use.contrast import contrast_stream as contrast_stream
     from ropewalk.hf.use.convert import convert as convert
     from ropewalk.hf.use.inspect import Inspection as Inspection, inspect as inspect
     from ropewalk.hf.use.long_text import (
@@ -31,6 +32,7 @@ _HOMES = {
     "attach.extend": ("extend", "extended"),
     "attach.handle": ("Handle",),
     "use.contexts": ("ContextAnswer", "nbce_generate", "nbce_stream"),
+    "use.contrast": ("contrast_stream",),
     "use.convert": ("convert",),
     "use.inspect": ("Inspection", "inspect"),
     "use.long_text": ("TokenScores", "read", "score", "score_tokens", "stream"),

@@ -26,6 +26,8 @@ MIXED = [
     "dynamic_ntk+streaming:window=6,n_sink=2",
     "yarn:factor=4+string:shift=6,local=2",
     "string:shift=6,local=2+log_n+biases.alibi",
+    "dynamic_yarn+self_logistic:window=8,capacity=5,rate=0.3+log_n",
+    "yarn:factor=4+lampe:head=6,tail=3,length=60,mapped=20+biases.alibi",
     "dynamic_yarn+biases.alibi+window:window=20",
     # By fused kernels, where the bias is that of a whole part of a row, and otherwise.
     "rerope:window=9+far_discount:window=9+log_n:strength=1.5",

@@ -76,6 +76,7 @@ LINES = (
     biases.Sandwich(),
     biases.GAURotary(width=8),
     biases.T5(),
+    biases.BAM(centred=False),
 )
 SCALES = (
     scales.LogN(),
@@ -106,6 +107,8 @@ def reaches(draw):
         reach.SelfExtend(window=window, group=few),
         reach.DualChunk(chunk=chunk, local=draw(st.integers(1, chunk - 1))),
         reach.String(shift=chunk, local=draw(st.integers(1, chunk - 1))),
+        reach.SELF(window=window, capacity=few + 2, rate=draw(st.sampled_from([0.1, 0.7, 3.0]))),
+        reach.LaMPE(head=few, tail=few, length=2 * TRAINED, mapped=draw(st.integers(TRAINED // 4, TRAINED // 2))),
     )
     return draw(st.sampled_from(kinds))
 

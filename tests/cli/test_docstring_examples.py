@@ -18,6 +18,7 @@ NAMES = [
         "Facts",
         "check",
         "compare",
+        "contrast_stream",
         "convert",
         "diagnose",
         "export",

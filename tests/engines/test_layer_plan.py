@@ -31,6 +31,8 @@ TABLES = [
 ATTENTION = {
     "rerope:window=8": "rerope changes which keys a query sees, or where",
     "string:shift=8,local=2": "string changes which keys a query sees, or where",
+    "self_logistic:window=8,capacity=5,rate=0.3": "self_logistic changes which keys a query sees, or where",
+    "lampe:head=6,tail=3,length=60,mapped=20": "lampe changes which keys a query sees, or where",
     "dynamic_yarn": "dynamic rotates rows of different lengths differently",
     "biases.alibi": "alibi adds to the logits",
     "xpos": "xpos decays with the distance",

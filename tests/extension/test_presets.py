@@ -1,6 +1,7 @@
 """Papers by name: what each is made of, the authors' values, and what follows from the lengths alone."""
 
 import inspect
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -15,13 +16,15 @@ from ropewalk.extension.presets import needs
 from ropewalk.extension.presets.training import hwfa_window
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.docstrings import page_of
-from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial
+from ropewalk.methods.frequencies import ABF, NTK, ByParts, Dynamic, Interpolation, LongRoPE, Partial
 from ropewalk.methods.reach import (
     DPE,
+    SELF,
     Causal,
     Chunks,
     DualChunk,
     LambdaMask,
+    LaMPE,
     LeakyReRoPE,
     ReRoPE,
     ReRoPEByParts,
@@ -29,6 +32,7 @@ from ropewalk.methods.reach import (
     Sinks,
     String,
     Window,
+    furthest,
 )
 from ropewalk.methods.scales import LogN
 from ropewalk.train.recipes.pretrain import without_rerope
@@ -39,8 +43,9 @@ from golden_tables import golden
 CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24, "kv_heads": 32}
 ASKED_FOR = {
     *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
-    *("alibi", "kerple", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
-    *("string", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach"),
+    *("alibi", "kerple", "bam", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
+    *("string", "rope_id", "ministral3", "ssmax", "swan", "rnope_swa", "irope", "dpe", "long_reach"),
+    *("lampe", "self_logistic"),
     *("rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dual_chunk", "lm_infinite", "streaming", "log_n"),
 }
 MODEL = Facts(trained_len=4096, head_dim=128, heads=32, layers=24)
@@ -91,6 +96,8 @@ def test_parameters_are_keywords_with_known_names(name):
         ("dpe", "reach", DPE(window=1024, groups=(38, 608, 608, 38, 38, 38, 38, 19))),
         ("dual_chunk", "reach", DualChunk(chunk=3072, local=512)),
         ("string", "reach", String(shift=1365, local=128)),
+        ("self_logistic", "reach", SELF(window=1024, capacity=22)),
+        ("lampe", "reach", LaMPE(head=256, tail=102, length=32768, mapped=3072)),
         ("lm_infinite", "reach", LambdaMask(window=4096, n_sink=10)),
         ("streaming", "reach", Sinks(window=4092, n_sink=4)),
         ("window", "reach", Window(window=4096)),
@@ -105,6 +112,55 @@ def test_string_moves_keys_nearer_for_every_trained_length(trained_len, expected
     reach = parse("string", trained_len=trained_len).reach
     assert (reach.shift, reach.local) == expected
     reach.check_against(Facts(trained_len=trained_len, head_dim=8))
+
+
+def test_lampe_maps_a_text_by_a_sigmoid_of_its_length():
+    """The authors' sizes of 8,192; at growth n + offset = 0 half of the limit, at ln 3 three quarters of it."""
+    sizes = {"trained_len": 8192, "target_len": 32768}
+    assert parse("lampe", **sizes).reach == LaMPE(head=512, tail=200, length=32768, mapped=6144)
+    middle = parse(f"lampe:growth={1 / 32768},offset=-1", **sizes).reach
+    assert isinstance(middle, LaMPE)
+    assert middle.mapped == 3072
+    steeper = parse(f"lampe:growth={math.log(3) / 32768}", **sizes).reach
+    assert isinstance(steeper, LaMPE)
+    assert abs(steeper.mapped - 4608) <= 1  # 3/4 of 6,144, less what rounding takes
+    short = parse("lampe", trained_len=8192, target_len=4096).reach
+    assert isinstance(short, LaMPE)
+    assert short.mapped == 4094
+
+
+@pytest.mark.parametrize(("trained_len", "target_len"), [(4096, 32768), (512, 32768), (32, 128), (8192, 16384)])
+def test_the_capacity_of_self_is_the_least_that_keeps_the_longest_distance_familiar(trained_len, target_len):
+    reach = parse("self_logistic", trained_len=trained_len, target_len=target_len).reach
+    assert isinstance(reach, SELF)
+    distances = [furthest(replace(reach, capacity=reach.capacity - less), target_len - 1) for less in (0, 1)]
+    assert distances[0] <= trained_len * 2 / 3 < distances[1]
+
+
+def test_a_rate_too_low_for_the_target_is_refused():
+    with pytest.raises(InvalidValue, match=r"rate must be high enough for groups of 19 tokens on average.*got 0.0001"):
+        parse("self_logistic:rate=0.0001", **CONTEXT)
+    assert parse("self_logistic", trained_len=4096).reach == SELF(window=1024, capacity=33)
+
+
+@pytest.mark.parametrize("trained_len", [64, 512, 4096, 131_072])
+@pytest.mark.parametrize("head_dim", [32, 64, 128])
+def test_all_that_rotates_under_rope_id_comes_round_in_training(trained_len, head_dim):
+    """Half of the pairs, the slowest by a full turn or a little more; not so with a base of 10,000."""
+    facts = Facts(trained_len=trained_len, head_dim=head_dim)
+    schedule = parse("rope_id", trained_len=trained_len).frequencies
+    assert schedule is not None
+    angles = schedule.table(facts, 1).inv_freq * trained_len
+    assert len(angles) == head_dim // 4
+    assert angles[0] == trained_len
+    assert 2 * math.pi <= angles.min() < 2 * math.pi * trained_len ** (4 / head_dim)
+    plain = Partial(share=0.5).table(facts, 1).inv_freq * trained_len
+    assert plain.min() < 2 * math.pi or trained_len == 131_072
+
+
+def test_rope_id_takes_another_base_and_share():
+    got = parse("rope_id:share=0.25,new_base=50", trained_len=4096).frequencies
+    assert got == Partial(share=0.25, inner=ABF(new_base=50))
 
 
 def test_leak_and_group_keep_the_longest_distance_familiar():

@@ -18,6 +18,8 @@ EXTENSIONS = [
     *(
         "dual_chunk:chunk=16,local=4",
         "string:shift=10,local=4+log_n",
+        "self_logistic:window=8,capacity=5,rate=0.3",
+        "lampe:head=6,tail=3,length=60,mapped=20",
         "biases.alibi",
         "biases.kerple_log+window:window=20",
         "leaky_rerope:window=8,leak=4",

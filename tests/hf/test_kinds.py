@@ -269,7 +269,8 @@ def test_renumbered_keys_are_reported_where_nothing_rotates(name):
         assert handle.idle == ()  # its bias sees the distances
     seen = inspect(model, target_len=256)
     idle = {advice.name for advice in seen.methods if advice.idle == ("reach",)}
-    assert idle == {"rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dpe", "dual_chunk", "string"}
+    placed = {"rerope", "leaky_rerope", "rerope_by_parts", "self_extend", "dpe", "dual_chunk", "string", "lampe"}
+    assert idle == placed | {"self_logistic"}
     assert all(seen.changes_nothing(parse_for(preset, seen.facts, 256)) for preset in idle)
     assert "rerope, leaky_rerope, rerope_by_parts, self_extend" in " ".join(
         str(seen).split("used in no layer:")[1].split()

@@ -393,7 +393,7 @@ def test_half_precision_is_accepted_and_a_mistake_is_not(name, dtype, monkeypatc
             extend(model, "rerope:window=16")
 
 
-@pytest.mark.parametrize("text", ["alibi", "kerple", "sandwich", "nope"])
+@pytest.mark.parametrize("text", ["alibi", "kerple", "bam", "sandwich", "nope"])
 def test_what_rotates_nothing_leaves_the_choice_as_trained(text):
     """An indexer that does not rotate scores equal tokens alike, and which of them it takes depends on the layout."""
     model = small("deepseek_v32")

@@ -183,6 +183,12 @@ def _decoding(request: GenerateRequest, extension: extensions.Extension | None) 
     rule = extension.decoding if extension else None
     if request.contexts and not rule:
         raise InvalidValue("extension", "a decoding method for --contexts, such as nbce", str(extension))
+    if rule and not rule.of_contexts:
+        if request.contexts:
+            raise InvalidValue.because(
+                "--contexts", f"{rule.name} reads one text", remedy="use --prompt or --prompt-file"
+            )
+        return rule
     if rule and not request.contexts:
         raise InvalidValue.because("--contexts", f"{rule.name} needs --contexts and --question")
     return rule
@@ -226,23 +232,26 @@ def _tokens(
     from ropewalk.hf.attach.trained_extension import take_off
 
     on_model = replace(extension, decoding=None) if extension else Extension()
-    extended = nullcontext() if on_model == Extension() else take_off(host).under(host, on_model)
+    twins = rule is not None and not rule.of_contexts  # they are under the extension, and the model is not
+    extended = nullcontext() if twins or on_model == Extension() else take_off(host).under(host, on_model)
     with extended, showing_progress("reading", unit="tokens read") as progress:
         source = _answer if request.contexts else _continuation
-        tokens = source(host, tokenizer, request, rule, progress)
+        tokens = source(host, tokenizer, request, rule, progress, on_model)
         yield watched(tokens, request.read, limit_of(host, request.target_len)), progress
 
 
-def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any) -> Iterator[int]:
+def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any, _: Any) -> Iterator[int]:
     from ropewalk.hf import nbce_stream
 
     options = {**request.sampling, "decoding": rule, "progress": progress}
     return (token.id for token in nbce_stream(host, tokenizer, request.contexts, request.question, **options))
 
 
-def _continuation(host: Any, tokenizer: Any, request: GenerateRequest, _: Any, progress: Any) -> Iterator[int]:
+def _continuation(
+    host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any, extension: Any
+) -> Iterator[int]:
     """Tokens up to the model's end token, or without end."""
-    from ropewalk.hf import stream
+    from ropewalk.hf import contrast_stream, stream
     from ropewalk.hf.probe.host import device_of
     from ropewalk.hf.use.contexts import end_tokens
 
@@ -251,6 +260,11 @@ def _continuation(host: Any, tokenizer: Any, request: GenerateRequest, _: Any, p
     if ids.numel() and int(ids.max()) >= vocabulary:
         rule, remedy = f"the model's, with {vocabulary} tokens", "put the model's own tokenizer into its folder"
         raise DoesNotFit("tokenizer", rule, f"token {int(ids.max())}", remedy=remedy)
-    tokens = (int(token) for token in stream(host, ids, progress=progress, **request.sampling))
+    sampling = {**request.sampling, "progress": progress}
+    tokens: Iterator[int] = (
+        (int(token) for token in stream(host, ids, **sampling))
+        if rule is None
+        else contrast_stream(host, ids, rule, extension=extension, **sampling)
+    )
     ends = set() if request.endless else end_tokens(host, tokenizer)
     return itertools.takewhile(lambda token: token not in ends, tokens)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
+from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, squeeze
+from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, squeeze, target_or
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.decoding import NBCE, MeanPooling
 from ropewalk.methods.reach import (
     DPE,
+    SELF,
     Blockwise,
     DualChunk,
     LambdaMask,
+    LaMPE,
     LeakyReRoPE,
     ReRoPE,
     ReRoPEByParts,
@@ -20,6 +24,7 @@ from ropewalk.methods.reach import (
     Sinks,
     String,
     Window,
+    furthest,
 )
 from ropewalk.methods.scales import LogN
 
@@ -192,6 +197,77 @@ def string(*, shift: int | None = None, local: int | None = None, trained_len: L
     """
     start = share_of("string", "shift", shift, trained_len, 1 / 3)
     return Extension(reach=String(shift=start, local=min(128, max(start // 4, 1)) if local is None else local))
+
+
+@checked_arguments
+def lampe(
+    *,
+    head: int | None = None,
+    tail: int | None = None,
+    mapped: int | None = None,
+    length: int | None = None,
+    growth: float | None = None,
+    offset: float = 0.0,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """LaMPE: the text on a scale of three quarters of the trained length, but for the nearest keys and the first 200.
+
+    The authors map a text of n tokens to 3/4 L / (1 + exp(-(growth n + offset))), with numbers fitted to each model by
+    its losses; without growth it is the limit for long texts, 3/4 L.
+
+    Source: Zhang et al. 2025, arXiv:2508.02308, sec. 3; scar-on/LaMPE, llama_cache1.py (512 and 200 of 8,192).
+    """
+    length = target_or("lampe", "length", length, target_len)
+    near = share_of("lampe", "head", head, trained_len, 1 / 16)
+    first = min(200, share_of("lampe", "tail", tail, trained_len, 1 / 40)) if tail is None else tail
+    if mapped is None:
+        most = share_of("lampe", "mapped", None, trained_len, 3 / 4)
+        share = 1.0 if growth is None else (1 + math.tanh((growth * length + offset) / 2)) / 2  # the sigmoid
+        mapped = max(min(int(share * most), length - 2), 1)
+    return Extension(reach=LaMPE(head=near, tail=first, length=length, mapped=mapped))
+
+
+@checked_arguments
+def self_logistic(
+    *,
+    window: int | None = None,
+    capacity: int | None = None,
+    rate: float | None = None,
+    trained_len: Length = None,
+    target_len: Length = None,
+) -> Extension:
+    """SELF: Self-Extend with groups that grow along a logistic curve, so far that the longest distance is as there.
+
+    The rate is the authors' 0.02 for a trained length of 4,096 and in proportion for others, so that groups grow over
+    the same share of it; the capacity is the least that keeps the longest distance at 2/3 of it.
+
+    Source: Dang et al. 2025, arXiv:2505.17296; alexeipc/SELF-LLM, attn_method.py (capacity 33 without a target length).
+    """
+    near = share_of("self_logistic", "window", window, trained_len, 1 / 4)
+    if rate is None:
+        rate = 0.02 if trained_len is None else 0.02 * 4096 / trained_len
+    if capacity is None:
+        capacity = _least_capacity(near, rate, trained_len, target_len) or 33
+    return Extension(reach=SELF(window=near, capacity=capacity, rate=rate))
+
+
+def _least_capacity(window: int, rate: float, trained_len: Length, target_len: Length) -> int | None:
+    """The capacity that brings the first key of the longest text to 2/3 of the trained length."""
+    mean = squeeze(window, 2 / 3, trained_len, target_len)
+    if mean is None or trained_len is None or target_len is None:
+        return None
+    familiar, row = 2 / 3 * trained_len, target_len - 1
+
+    def fits(capacity: int) -> bool:
+        return furthest(SELF(window=window, capacity=capacity, rate=rate), row) <= familiar
+
+    sizes = range(math.ceil(mean) + 1, 8 * math.ceil(mean) + 8)  # above the mean group, which is below the largest
+    least = bisect_left(sizes, True, key=fits)
+    if least == len(sizes):
+        rule = f"high enough for groups of {math.ceil(mean)} tokens on average, as a text of {target_len} needs"
+        raise InvalidValue("rate", rule, rate)
+    return sizes[least]
 
 
 @checked_arguments

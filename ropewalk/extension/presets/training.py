@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, stretch, target_or
-from ropewalk.methods.biases import FIRE, T5, ALiBi, GAURotary, KerpleLog, Sandwich
-from ropewalk.methods.frequencies import Interpolation, NoPE, Partial, XPos
+from ropewalk.methods.biases import BAM, FIRE, T5, ALiBi, GAURotary, KerpleLog, Sandwich
+from ropewalk.methods.frequencies import ABF, Interpolation, NoPE, Partial, XPos
 from ropewalk.methods.positions import PoSE, Randomized
 from ropewalk.methods.reach import Causal, Chunks, Reach, ReRoPE, Window
 from ropewalk.methods.scales import Llama4Temperature, LogN, SSMax
@@ -35,6 +37,20 @@ def p_rope(*, share: float = 0.75) -> Extension:
 
 
 @checked_arguments
+def rope_id(*, share: float = 0.5, new_base: float | None = None, trained_len: Length = None) -> Extension:
+    """RoPE-ID: half of a head rotates, all of it fast enough to come round in training; the other half does not.
+
+    The base is L / 2 pi, so that the slowest pair turns a little more than once in the trained length L; no angle of a
+    longer text is new.
+
+    Source: Wertheimer et al. 2026, arXiv:2603.18017 (high frequencies in some channels; half and base are ours).
+    """
+    if new_base is None:
+        new_base = max(share_of("rope_id", "new_base", None, trained_len) / (2 * math.pi), 2.0)
+    return Extension(frequencies=Partial(share=share, inner=ABF(new_base=new_base)))
+
+
+@checked_arguments
 def alibi() -> Extension:
     """Linear biases in place of rotation.
 
@@ -50,6 +66,15 @@ def kerple() -> Extension:
     Source: Chi et al. 2022, arXiv:2205.09921.
     """
     return Extension(frequencies=NoPE(), biases=(KerpleLog(),))
+
+
+@checked_arguments
+def bam(*, centred: bool = True) -> Extension:
+    """Learned generalized Gaussians of the distance in place of rotation, with scalable softmax.
+
+    Source: Bianchessi et al. 2025, arXiv:2505.22842; ArthurSBianchessi/BAM, README (bam_ssmax; its s is 1 at first).
+    """
+    return Extension(frequencies=NoPE(), biases=(BAM(centred=centred),), scales=(SSMax(start=1.0),))
 
 
 @checked_arguments

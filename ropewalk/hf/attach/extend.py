@@ -230,7 +230,9 @@ def _build(extension: Extension | Line, facts: Facts, target_len: int | None) ->
     if not isinstance(extension, Extension):
         raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
     require_beyond("target_len", target_len, extension.builds_on(facts).trained_len)
-    for slot, remedy in (("decoding", "use rw.nbce_generate"), ("surgery", "convert the model first (rw.convert)")):
+    one_text = extension.decoding is not None and not extension.decoding.of_contexts
+    read = "use rw.contrast_stream" if one_text else "use rw.nbce_generate"
+    for slot, remedy in (("decoding", read), ("surgery", "convert the model first (rw.convert)")):
         if getattr(extension, slot):
             name = extension.specs[slot][0].name
             raise DoesNotFit.because(slot, f"extend cannot apply {name}, a method of {slot}", remedy=remedy)

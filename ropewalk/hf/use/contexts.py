@@ -174,6 +174,9 @@ def _decoding(decoding: Decoding | str) -> Decoding:
         decoding = parsed.decoding or decoding
     if not isinstance(decoding, Decoding):
         raise InvalidValue("decoding", "a rule of decoding, such as nbce or parallel_windows", decoding)
+    if not decoding.of_contexts:
+        remedy = "use rw.contrast_stream"
+        raise InvalidValue.because("decoding", f"{decoding.name} combines readings of one text", remedy=remedy)
     return decoding
 
 

@@ -1,6 +1,7 @@
 """bias_h(distance): what is added to a logit, depending on the distance of the key."""
 
 from ropewalk.methods.biases.alibi import ALiBi as ALiBi
+from ropewalk.methods.biases.bam import BAM as BAM
 from ropewalk.methods.biases.bias import Bias as Bias, Weights as Weights
 from ropewalk.methods.biases.far_discount import FarDiscount as FarDiscount
 from ropewalk.methods.biases.fire import FIRE as FIRE
@@ -19,4 +20,5 @@ ALL: tuple[type[Bias], ...] = (
     T5,
     FIRE,
     FarDiscount,
+    BAM,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ class Combined(NamedTuple):
 
 class Decoding(Spec):
     """A rule of combination."""
+
+    of_contexts: ClassVar[bool] = True  # false where it combines several readings of one text
 
     @abstractmethod
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:

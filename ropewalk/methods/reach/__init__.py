@@ -6,6 +6,7 @@ from ropewalk.methods.reach.chunks import Chunks as Chunks
 from ropewalk.methods.reach.dpe import DPE as DPE
 from ropewalk.methods.reach.dual_chunk import DualChunk as DualChunk
 from ropewalk.methods.reach.lambda_mask import LambdaMask as LambdaMask
+from ropewalk.methods.reach.lampe import LaMPE as LaMPE
 from ropewalk.methods.reach.leaky_rerope import LeakyReRoPE as LeakyReRoPE
 from ropewalk.methods.reach.reach import (
     Reach as Reach,
@@ -16,6 +17,7 @@ from ropewalk.methods.reach.reach import (
 from ropewalk.methods.reach.rerope import ReRoPE as ReRoPE
 from ropewalk.methods.reach.rerope_by_parts import ReRoPEByParts as ReRoPEByParts
 from ropewalk.methods.reach.self_extend import SelfExtend as SelfExtend
+from ropewalk.methods.reach.self_logistic import SELF as SELF
 from ropewalk.methods.reach.sinks import Sinks as Sinks
 from ropewalk.methods.reach.string import String as String
 from ropewalk.methods.reach.window import Window as Window
@@ -34,4 +36,6 @@ ALL: tuple[type[Reach], ...] = (
     DPE,
     DualChunk,
     String,
+    LaMPE,
+    SELF,
 )

@@ -102,7 +102,14 @@ def assert_close(pairs, dtype):
 
 
 GAU = "biases.gau_rotary:width=8"
-LEARNED = ["biases.kerple_log", "biases.kerple_power", "biases.t5", GAU, "kerple_log+biases.t5"]
+LEARNED = [
+    "biases.kerple_log",
+    "biases.kerple_power",
+    "biases.bam:centred=false",
+    "biases.t5",
+    GAU,
+    "kerple_log+biases.t5",
+]
 
 
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)

@@ -43,6 +43,8 @@ def test_dropped_keys_are_never_seen_and_the_last_kept_one_is(reach):
         ("rerope:window=5", Retention(0, None)),
         ("dual_chunk:chunk=9,local=4", Retention(0, None)),
         ("string:shift=9,local=4", Retention(0, None)),
+        ("self_logistic:window=8,capacity=5,rate=0.3", Retention(0, None)),
+        ("lampe:head=6,tail=3,length=60,mapped=20", Retention(0, None)),
     ],
 )
 def test_by_hand(text, expected):

@@ -20,6 +20,8 @@ LINES = [
     "self_extend:window=8,group=4",
     "dual_chunk:chunk=16,local=4",
     "string:shift=10,local=4",
+    "self_logistic:window=8,capacity=5,rate=0.3",
+    "lampe:head=6,tail=3,length=60,mapped=20",
     "lm_infinite:window=12",
     "bca:block=12",
     "dynamic_yarn",

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from ropewalk import Facts, parse
 from ropewalk.cli.length_limits import covered_length
 from ropewalk.cli.main import run
-from ropewalk.hf import extended, load, nbce_generate, stream
+from ropewalk.hf import contrast_stream, extended, load, nbce_generate, stream
 
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(50))
 
@@ -51,6 +51,18 @@ def test_from_contexts_with_the_rest_of_the_extension_around_the_model(folder, t
     with extended(model, "rerope:window=8"):
         answer = nbce_generate(model, tokenizer, contexts, "w7 w8", max_new_tokens=5)
     assert capsys.readouterr().out == f"{answer.text}\n"
+
+
+def test_one_text_under_two_rotations(folder, tmp_path, capsys):
+    rule, more = "positional_contrast:beta=1,new_base=40", ["--prompt", PROMPT, "--max-new-tokens", "6"]
+    assert run(["generate", str(folder), f"{rule}+rerope:window=8", *more]) == 0
+    model, tokenizer = load(folder), AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(PROMPT, return_tensors="pt")["input_ids"]
+    made = list(contrast_stream(model, ids, rule, extension="rerope:window=8", max_new_tokens=6))
+    assert capsys.readouterr().out == tokenizer.decode(made) + "\n"
+    (tmp_path / "one").write_text(PROMPT)
+    assert run(["generate", str(folder), rule, "--contexts", str(tmp_path), "--question", "w7"]) == 2
+    assert "positional_contrast reads one text; use --prompt or --prompt-file" in capsys.readouterr().err
 
 
 def test_the_models_own_end_and_no_end(folder, tmp_path, capsys):

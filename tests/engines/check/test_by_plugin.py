@@ -16,7 +16,15 @@ from ropewalk.hf.attach.extend import extended
 
 from hf.models import tiny
 
-LINES = ("rerope:window=8+log_n", "yarn:factor=4+log_n", "dynamic_yarn", "biases.kerple_log", "string:shift=10,local=4")
+LINES = (
+    "rerope:window=8+log_n",
+    "yarn:factor=4+log_n",
+    "dynamic_yarn",
+    "biases.kerple_log",
+    "string:shift=10,local=4",
+    "lampe:head=6,tail=3,length=60,mapped=20",
+    "self_logistic:window=8,capacity=5,rate=0.3",
+)
 TARGET = 128
 
 

@@ -43,7 +43,19 @@ def logits(model):
         return model.eval()(input_ids=IDS, use_cache=False).logits
 
 
-EXTENSIONS = ["", "alibi", "kerple", "sandwich", "xpos+bca", "window:window=8", "hwfa", "hwfa_rerope:window=20", "nope"]
+EXTENSIONS = [
+    "",
+    "alibi",
+    "kerple",
+    "bam",
+    "rope_id",
+    "sandwich",
+    "xpos+bca",
+    "window:window=8",
+    "hwfa",
+    "hwfa_rerope:window=20",
+    "nope",
+]
 EXTENSIONS += ["log_n:clipped=false", "qk_bias", "randomized:limit=128", "fire+scales.head_scale"]
 EXTENSIONS += ["ssmax", "swan:every=3"]
 
