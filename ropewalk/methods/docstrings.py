@@ -24,9 +24,12 @@ class Page(NamedTuple):
 
 
 def page_of(thing: object) -> Page:
-    """The page of a method (its module's docstring) or of a preset (its own)."""
-    docstring = inspect.getdoc(thing) if inspect.isfunction(thing) else sys.modules[_class_of(thing).__module__].__doc__
-    return _page(docstring)
+    """The page of a preset (its own docstring) or of a method: its module's, or of one from outside its class's."""
+    if inspect.isfunction(thing):
+        return _page(inspect.getdoc(thing))
+    kind = _class_of(thing)
+    of_module = sys.modules[kind.__module__].__doc__
+    return _page(of_module if kind.__module__.startswith("ropewalk.") else _written_docstring(kind) or of_module)
 
 
 def list_folder(folder: str) -> Iterator[tuple[str, Page]]:
@@ -71,6 +74,12 @@ def _page(docstring: str | None) -> Page:
         source=" ".join(sources),
         notes="\n\n".join(notes),
     )
+
+
+def _written_docstring(kind: type) -> str:
+    """The docstring of a class, unless dataclass made it of the fields."""
+    docstring = vars(kind).get("__doc__") or ""
+    return "" if docstring.startswith(f"{kind.__name__}(") else docstring
 
 
 def _class_of(thing: object) -> type:
