@@ -16,7 +16,7 @@ from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import presets
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import INSTEAD, Term, names_file, read, unknown_name
-from ropewalk.extension.outside import method_on_line, offered, offered_names
+from ropewalk.extension.outside import method_on_line, offered, offered_names, require_unclashed
 from ropewalk.extension.presets.arguments import require_whole
 from ropewalk.extension.slots import SLOTS, method, slot_of
 from ropewalk.files import read_text
@@ -115,6 +115,7 @@ def _require_known(term: Term) -> None:
     if term.name == INSTEAD:
         accepted: list[str] = []
     elif term.name in PRESETS:
+        require_unclashed(term.name)
         accepted = list(arguments(PRESETS[term.name]))
     else:
         slot, name = _slot_and_name(term.name)
