@@ -49,9 +49,7 @@ def test_a_line_names_a_file_and_its_class(write):
     assert rw.parse(f"{path}:half:factor=4+log_n") == rw.parse(f"{path}:factor=4+log_n") == extension
     assert str(spec) == f"{path}:Half:factor=4"
     assert line_of(extension) == "half:factor=4+log_n"  # what is given away has no path
-    assert (
-        "frequencies.half:factor=4\n    Half: every pair is slowed by the root of the factor." in extension.describe()
-    )
+    assert "frequencies.half:factor=4\n    Half: every pair is slowed by the root of the fact" in extension.describe()
 
 
 def test_a_path_may_be_relative_and_have_blanks(write, tmp_path, monkeypatch):
@@ -119,7 +117,7 @@ def test_a_method_travels_with_its_file_and_json_alone_runs_none(write, tmp_path
             HALF,
             ":dataclass",
             InvalidValue,
-            r"dataclass in .*my.py is no method; extend one of Frequencies, Reach, Bias",
+            r"dataclass in .*my.py is no method; extend one of Frequencies, Reach",
         ),
         (HALF, ":Frequencies", InvalidValue, r"Frequencies in .*my.py is no method; extend one of"),
         (HALF + TWICE, "", InvalidValue, r"my.py has several methods: Half, Twice; name one, as in .*my.py:Half$"),
@@ -131,7 +129,7 @@ def test_a_method_travels_with_its_file_and_json_alone_runs_none(write, tmp_path
             HALF.replace('"half"', '"yarn"'),
             ":Half",
             Conflict,
-            r"method yarn of .*my.py has the name of a method, a pres",
+            r"method yarn of .*my.py has the name of a method, a",
         ),
         (HALF.replace('"half"', '"log_n"'), ":Half", Conflict, r"method log_n of .*my.py has the name of a method"),
         (HALF.replace('"half"', '"model"'), ":Half", Conflict, r"method model of .*my.py has the name of .* a word of"),
@@ -141,13 +139,13 @@ def test_a_method_travels_with_its_file_and_json_alone_runs_none(write, tmp_path
             HALF.replace("factor: Factor", "file: str"),
             ":Half",
             InvalidValue,
-            r"has a parameter file, which means anoth",
+            r"has a parameter file, which means",
         ),
         (
             HALF.replace("factor: Factor", 'factor: "Facto"'),
             ":Half",
             InvalidValue,
-            r"cannot be read: NameError: name 'F",
+            r"cannot be read: NameError",
         ),
     ],
 )
@@ -161,9 +159,7 @@ def test_a_file_that_is_refused(write, code, asked, error, words):
 def test_a_path_that_is_refused(write, tmp_path):
     (tmp_path / "folder.py").mkdir()
     for path in ("none.py", "folder.py"):
-        with pytest.raises(
-            Unreadable, match=r"extension must be the path of a file with a method, such as ./my.py:Slope"
-        ):
+        with pytest.raises(Unreadable, match=r"extension must be the path of a file with a method, such as"):
             rw.parse(f"{tmp_path / path}:Half")
     values = rw.parse(f"{write()}:Half:factor=2").to_json()
     with pytest.raises(InvalidValue, match=r"half fills frequencies, and not reach; write frequencies.half"):
@@ -206,9 +202,7 @@ def folder(write, tmp_path):
 
 def test_a_file_of_a_folder_runs_only_if_it_is_trusted(folder):
     place, values = folder(31)
-    with pytest.raises(
-        Unreadable, match=r"half comes with .* as code, in saved.py; read that file, then pass trust_rem"
-    ):
+    with pytest.raises(Unreadable, match=r"half comes with .* as code, in saved.py; read that file, then pass"):
         outside.admit(values, place, trusted=False)
     with pytest.raises(Unreadable, match="not allowed to run here"):
         rw.Extension.from_json(values)
@@ -222,14 +216,10 @@ def test_a_file_that_was_changed_is_refused_with_both_hashes(folder):
     (place / "saved.py").write_text("raise RuntimeError('ran')")
     kept = values["frequencies"]["sha256"][:12]
     for trusted in (False, True):
-        with pytest.raises(
-            Unreadable, match=rf"saved.py is not the file that half was: its hash .* and not with {kept}"
-        ):
+        with pytest.raises(Unreadable, match=rf"saved.py is not the file that half was: its hash .* not with {kept}"):
             outside.admit(values, place, trusted=trusted)
     (place / "saved.py").unlink()
-    with pytest.raises(
-        Unreadable, match=r"has no saved.py, from which its method half comes; copy it there from where"
-    ):
+    with pytest.raises(Unreadable, match=r"has no saved.py, from which its method half comes; copy it there"):
         outside.admit(values, place, trusted=True)
 
 
@@ -249,9 +239,7 @@ def test_files_are_written_beside_and_replace_no_other(write, tmp_path):
 
 def test_a_class_of_a_session_cannot_be_kept():
     kind = replace_name(type(rw.parse("pi:factor=2").frequencies))
-    with pytest.raises(
-        InvalidValue, match=r"the method typed is the class Typed of __main__, which no file names; write"
-    ):
+    with pytest.raises(InvalidValue, match=r"the method typed is the class Typed of __main__, which no file names"):
         outside.require_portable(rw.Extension(frequencies=kind(factor=4)).methods)
 
 
@@ -273,7 +261,7 @@ def test_a_method_of_an_installed_package_is_named_like_one_of_ours(package):
     assert pickle.loads(pickle.dumps(extension)) == extension
     with pytest.raises(UnknownName, match="no preset or method 'hal'; did you mean 'half'"):
         rw.parse("hal:factor=4")
-    with pytest.raises(InvalidValue, match="half fills frequencies, and not reach; write frequencies.half"):
+    with pytest.raises(InvalidValue, match=r"half fills frequencies, and not reach; write frequencies.half"):
         rw.parse("reach.half:factor=4")
     assert list(outside.source_marks(extension.methods)) == ["half"]
 
@@ -307,22 +295,16 @@ def test_a_package_that_is_refused_where_its_method_is_named(package, points, mo
 def test_two_packages_with_one_name_are_refused(package):
     package({"half": "Half"})
     package({"half": "Half"}, title="their-package")
-    with pytest.raises(
-        Conflict, match=r"half is offered by several packages: .*-package and .*-package; uninstall all"
-    ):
+    with pytest.raises(Conflict, match=r"half is offered by several packages: .*-package and .*-package; uninstall"):
         rw.parse("half:factor=4")
 
 
 def test_a_package_that_is_missing_is_named(package):
     values = {"frequencies": {"name": "half", "package": "my-package", "factor": 4}}
-    with pytest.raises(
-        NotInstalled, match=r"half is of the package my-package, which is not installed.*; pip install my-"
-    ):
+    with pytest.raises(NotInstalled, match=r"half is of the package my-package, which is not installed.*; pip inst"):
         rw.Extension.from_json(values)
     package({"half": "Half"}, title="their-package")
-    with pytest.raises(
-        Conflict, match="half was of the package my-package, and here their-package offers it; install my-"
-    ):
+    with pytest.raises(Conflict, match="half was of the package my-package, and here their-package offers it"):
         rw.Extension.from_json(values)
 
 
