@@ -51,6 +51,7 @@ LENGTH = 60  # tokens of a text that is read: about two trained lengths
 CHUNKS = ((1,) * LENGTH, (23, *(1,) * 37), (20, 1, 17, 1, 1, 20))
 BEGINS = (0, -25, -7)  # of the rows of a batch: the others begin with padding
 EQUAL = {torch.float64: 1e-11, torch.float32: 2e-5}  # relative to the largest number; what rounding leaves
+SHIFTED_BY = 100  # trained lengths: where a bias that minds the query's position shows it
 BILLION = 2**30  # a place that float32 rounds
 
 
@@ -107,7 +108,7 @@ def check_page(spec: Spec) -> None:
     with _naming(spec):
         _require(bool(page_of(type(spec)).idea), "it has no docstring, which `ropewalk show` prints")
         for parameter in parameters(type(spec)):
-            said = parameter.meaning or parameter.name == "factor"
+            said = bool(parameter.meaning) or parameter.name == "factor"
             _require(said, f"{parameter.name} does not say what it means: Annotated[float, AT_LEAST_ONE, '...']")
 
 
@@ -131,8 +132,10 @@ def check_learning(spec: Spec, facts: Facts = SMALL) -> None:
         )
         weights = {name: value.clone().requires_grad_() for name, value in first.items()}
         places = torch.arange(1, 90 * facts.trained_len)
-        given = (places, places) if isinstance(spec, Bias) else (places,)
-        numbers: Tensor = getattr(spec, "bias" if isinstance(spec, Bias) else "scale")(*given, facts, weights)
+        if isinstance(spec, Bias):
+            numbers = spec.bias(places, places, facts, weights)
+        else:
+            numbers = spec.scale(places, facts, weights)
         if weights:
             numbers.square().sum().backward()  # type: ignore[no-untyped-call]
         for name, value in weights.items():
@@ -169,8 +172,8 @@ def check_cache(method: Spec | Extension, facts: Facts = SMALL) -> None:
     if not isinstance(extension.positions_or_sequential, Sequential):
         return
     weights = extension.weights(facts, _random())
-    vectors = _vectors(facts, len(BEGINS), torch.float64)
-    expected = reference_attention(*vectors, extension, facts, Tokens(_numbers()), weights=weights)
+    q, k, v = vectors = _vectors(facts, len(BEGINS), torch.float64)
+    expected = reference_attention(q, k, v, extension, facts, Tokens(_numbers()), weights=weights)
     for chunks in CHUNKS:
         cache = LayerCache(CacheState(extension, facts, begins=BEGINS, weights=weights))
         edges = [0, *itertools.accumulate(chunks)]
@@ -225,7 +228,7 @@ def _check_bias(spec: Bias, facts: Facts) -> None:
     _require(got.dtype == torch.float64 and bool(got.isfinite().all()), "a bias must be float64 and finite")
     _require_float64(weights)
     near = torch.arange(50)
-    here, there = (spec.bias(near, near + shift, facts, weights) for shift in (0, 4000))
+    here, there = (spec.bias(near, near + shift, facts, weights) for shift in (0, SHIFTED_BY * facts.trained_len))
     said = f"of_distance_alone is {spec.of_distance_alone}, and its bias says otherwise"
     _require(torch.equal(here, there) == spec.of_distance_alone, said)
 

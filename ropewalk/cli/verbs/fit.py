@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import require_plausible
+from ropewalk.cli.models import require_known, require_plausible
 from ropewalk.cli.output import AsJson, Open, Pictures, command, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.extension.notation import duration
@@ -75,6 +75,15 @@ Searched = Annotated[
         "schedule, scales, local layers",
     ),
 ]
+Also = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        metavar="EXTENSION",
+        callback=require_known,
+        help="a line of your own to try beside those set by hand, such as ./my.py:Slope:factor=8; may be repeated",
+    ),
+]
 Lengths = Annotated[
     str,
     typer.Option(
@@ -109,6 +118,7 @@ def fit(
     storage: Storage = "",
     study: Study = "fit",
     space: Searched = "usual",
+    also: Also = None,
     lengths: Lengths = "",
     workers: Workers = 1,
     out: Out = "ropewalk-fit",
@@ -130,6 +140,7 @@ def fit(
         min_retrieval=min_retrieval,
         max_slowdown=max_slowdown,
         space=space,  # type: ignore[arg-type]
+        also=tuple(also or ()),
         lengths=tuple(lengths.split(",")) if lengths else (),  # type: ignore[arg-type]
     )
     _require_readable(model, budget, Path(out), save=save)
