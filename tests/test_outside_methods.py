@@ -1,9 +1,11 @@
 """A schedule, a reach and a bias that learns, of somebody else: kept, loaded, trained, compared, carried to vLLM."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from ropewalk.train.train import TrainingPlan
 from train.texts import folder_of, tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+ROOT = Path(__file__).resolve().parents[1]
 TRAINED, TARGET = 32, 64
 IDS = torch.randint(5, 290, (1, 60), generator=torch.Generator().manual_seed(1))
 
@@ -169,6 +172,24 @@ try:
 except Unreadable as refused:
     print(refused)
 """
+
+
+def test_what_contributing_shows_passes_what_it_calls(tmp_path, monkeypatch):
+    """The printed file, in a package with the printed entry points, under the printed test."""
+    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## A method without editing the package\n")[2]
+    blocks = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL))
+    points = dict(re.findall(r'^(\w+) = "my_package.my_methods:(\w+)"$', section, flags=re.MULTILINE))
+    path = method_file(tmp_path, blocks["my_methods.py"])
+    extension = rw.parse(f"{path}:Slope:factor=8+{path}:Halfway:window=9+{path}:Pull")
+    assert [spec.name for spec in extension.methods] == [*points]
+    with installed(tmp_path / "packages", monkeypatch) as install:
+        module = install(points, blocks["my_methods.py"])
+        names = {}
+        exec(blocks["test_my_methods.py"].replace("my_package.my_methods", module), names)
+        names["test_our_methods"]()
+        slope = names["Slope"]
+        layered = rw.Extension(frequencies=slope(factor=8), layers={0: rw.Extension(frequencies=slope(factor=2))})
+        assert rw.Extension.from_json(layered.to_json()) == layered
 
 
 def test_check_reads_a_plan_whose_code_may_run(line, trained, tmp_path):
