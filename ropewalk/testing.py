@@ -36,7 +36,7 @@ from ropewalk.extension.parsing import parse
 from ropewalk.extension.slots import SLOTS, slot_of
 from ropewalk.methods.biases import Bias
 from ropewalk.methods.decoding import Decoding
-from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.docstrings import NO_PAGE, page_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Frequencies
 from ropewalk.methods.positions import Positions, Sequential
@@ -106,7 +106,7 @@ def check_round_trips(spec: Spec) -> None:
 def check_page(spec: Spec) -> None:
     """Its docstring says in a sentence what it is, and every parameter says what it means."""
     with _naming(spec):
-        _require(bool(page_of(type(spec)).idea), "it has no docstring, which `ropewalk show` prints")
+        _require(page_of(type(spec)).idea != NO_PAGE, "it has no docstring, which `ropewalk show` prints")
         for parameter in parameters(type(spec)):
             said = bool(parameter.meaning) or parameter.name == "factor"
             _require(said, f"{parameter.name} does not say what it means: Annotated[float, AT_LEAST_ONE, '...']")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 FACTORS = ("frequencies", "reach", "biases", "scales", "positions", "decoding", "surgery")  # the folders of methods
 HOMES = {"presets": "extension/presets"}  # of what is no factor
+NO_PAGE = "(its class has no docstring)"  # in place of what a method is
 
 
 class Page(NamedTuple):
@@ -29,7 +30,8 @@ def page_of(thing: object) -> Page:
         return _page(inspect.getdoc(thing))
     kind = _class_of(thing)
     of_module = sys.modules[kind.__module__].__doc__
-    return _page(of_module if kind.__module__.startswith("ropewalk.") else _written_docstring(kind) or of_module)
+    page = _page(of_module if kind.__module__.startswith("ropewalk.") else _written_docstring(kind) or of_module)
+    return page if page.idea else page._replace(idea=NO_PAGE)
 
 
 def list_folder(folder: str) -> Iterator[tuple[str, Page]]:

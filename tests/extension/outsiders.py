@@ -74,7 +74,7 @@ from ropewalk.methods.spec import Factor
 class Slope(Frequencies):
     """Slope: the slowest pair by the whole factor, the fastest not at all.
 
-    theta'_i = theta_i / (1 + (factor - 1) i / (d/2 - 1))
+        theta'_i = theta_i / (1 + (factor - 1) i / (d/2 - 1))
 
     Source: a test.
     """

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from ropewalk.errors import Conflict, InvalidValue, NotInstalled, UnknownName, U
 from ropewalk.extension import outside
 from ropewalk.extension.slots import SLOTS
 from ropewalk.methods.frequencies import Resonance
+from ropewalk.methods.frequencies.frequencies import Frequencies, trained_theta
 from ropewalk.methods.spec import OURS
 
 from examples import FACTS
@@ -50,6 +52,18 @@ def test_a_line_names_a_file_and_its_class(write):
     assert str(spec) == f"{path}:Half:factor=4"
     assert line_of(extension) == "half:factor=4+log_n"  # what is given away has no path
     assert "frequencies.half:factor=4\n    Half: every pair is slowed by the root of the fact" in extension.describe()
+
+
+def test_a_page_is_that_of_the_class_and_its_absence_is_said(write):
+    page = '"""Slower: of the class.\n\n        a formula\n\n    Source: here."""\n    name = "half"'
+    with_page = HALF.replace('name = "half"', page)
+        'name = "half"', '"""Slower: of the class.\n\n        a formula\n\n    Source: here."""\n    name = "half"'
+    )
+    said = rw.parse(f"{write(with_page)}:Half:factor=4").describe()
+    assert "frequencies.half:factor=4\n    Slower: of the class.\n    a formula\n    Source: here.\n" in said
+    without = HALF.partition('"""\n\n')[2]
+    said = rw.parse(f"{write(without)}:Half:factor=4").describe()
+    assert "frequencies.half:factor=4\n    (its class has no docstring)\n\n    Source: the file my.py\n" in said
 
 
 def test_a_path_may_be_relative_and_have_blanks(write, tmp_path, monkeypatch):
@@ -238,14 +252,10 @@ def test_files_are_written_beside_and_replace_no_other(write, tmp_path):
 
 
 def test_a_class_of_a_session_cannot_be_kept():
-    kind = replace_name(type(rw.parse("pi:factor=2").frequencies))
+    members = {"name": "typed", "__module__": "__main__", "table": lambda self, facts, length: trained_theta(facts)}
+    kind = dataclass(frozen=True, kw_only=True)(type("Typed", (Frequencies,), members))
     with pytest.raises(InvalidValue, match=r"the method typed is the class Typed of __main__, which no file names"):
-        outside.require_portable(rw.Extension(frequencies=kind(factor=4)).methods)
-
-
-def replace_name(base):
-    """A class as it would be typed into a session."""
-    return type("Typed", (base,), {"name": "typed", "__module__": "__main__"})
+        outside.require_portable(rw.Extension(frequencies=kind()).methods)
 
 
 # Installed packages

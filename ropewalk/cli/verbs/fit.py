@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -133,13 +133,12 @@ def fit(
 
     The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """
+    named: dict[str, Any] = {"deployable": deployable, "objective": objective, "space": space}
     conditions = Conditions(
-        deployable=deployable,  # type: ignore[arg-type]
-        objective=objective,  # type: ignore[arg-type]
         max_damage=max_damage,
         min_retrieval=min_retrieval,
         max_slowdown=max_slowdown,
-        space=space,  # type: ignore[arg-type]
+        **named,
         also=tuple(also or ()),
         lengths=tuple(lengths.split(",")) if lengths else (),  # type: ignore[arg-type]
     )
@@ -163,12 +162,13 @@ def fit(
     page = result.write(out, command=command(), pictures=pictures)
     saved = result.save(Path(out) / "model") if save else ""
     print_result(result, out, as_json=as_json, load=saved)
-    if not as_json:
-        _print_places(model, Path(out), page, saved)
+    _print_places(model, Path(out), page, saved, wanted=not as_json)
     open_page(page, wanted=open_)
 
 
-def _print_places(model: str, out: Path, page: Path, saved: str) -> None:
+def _print_places(model: str, out: Path, page: Path, saved: str, *, wanted: bool) -> None:
+    if not wanted:
+        return
     if saved:
         print(saved)
     name, place = NAME if model == path_of(NAME) else model, out / "extension.json"
