@@ -57,8 +57,6 @@ def test_a_line_names_a_file_and_its_class(write):
 def test_a_page_is_that_of_the_class_and_its_absence_is_said(write):
     page = '"""Slower: of the class.\n\n        a formula\n\n    Source: here."""\n    name = "half"'
     with_page = HALF.replace('name = "half"', page)
-        'name = "half"', '"""Slower: of the class.\n\n        a formula\n\n    Source: here."""\n    name = "half"'
-    )
     said = rw.parse(f"{write(with_page)}:Half:factor=4").describe()
     assert "frequencies.half:factor=4\n    Slower: of the class.\n    a formula\n    Source: here.\n" in said
     without = HALF.partition('"""\n\n')[2]
