@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from ropewalk.extension.outside_code import METHODS, packages_of
 from ropewalk.methods.docstrings import FACTORS, list_folder
 from ropewalk.models import NAME
 
@@ -31,6 +32,7 @@ def _names() -> Iterator[tuple[str, str]]:
     several = Counter(name for _, name, _ in methods)
     yield from presets.items()
     yield from ((name if several[name] == 1 else f"{slot}.{name}", idea) for slot, name, idea in methods)
+    yield from ((name, f"of {package}") for name, package in packages_of(METHODS).items())
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], list[str]]:

@@ -17,6 +17,7 @@ import typer
 from ropewalk.cli import completion
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import BARE, INSTEAD, growing_factors, length, read, unknown_name
+from ropewalk.extension.outside_code import METHODS, offers_of
 from ropewalk.hf import load_options, loading
 from ropewalk.hf.load_options import AUTO, DTYPES, LoadOptions
 from ropewalk.hf.loading import require_device, silence_transformers
@@ -44,11 +45,11 @@ def require_known(value: list[str] | str | None) -> list[str] | str | None:
     if not value:  # the files need not be read
         return value
     names = docstrings.names()
-    bare = {name.rpartition(".")[2] for name in names}
+    bare = {name.rpartition(".")[2] for name in names} | offers_of(METHODS).keys()
     for line in [value] if isinstance(value, str) else value:
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
             if "." not in term.name and term.name != INSTEAD and term.name not in bare:
-                raise unknown_name(term.name, [*names, INSTEAD])
+                raise unknown_name(term.name, [*names, *offers_of(METHODS), INSTEAD])
     return value
 
 
@@ -128,7 +129,7 @@ def load_model(model: str, options: LoadOptions) -> Any:
 
 def folder_for(model: str, line: str, *more: str) -> str:
     """A name of a folder that says what is in it: the model, the methods of the line, and more."""
-    methods = re.sub(r":[^+]*", "", line)
+    methods = re.sub(r":[^+]*", "", re.sub(r"[^+]*?([^/\\+]+)\.py(?=[:+]|$)", r"\1", line))
     parts = (Path(named(model)).name.removesuffix(GGUF), methods, *more)
     return "-".join(re.sub(r"[^\w+.-]", "", part) for part in parts if part)
 

@@ -20,9 +20,10 @@ from ropewalk.engines.overrides import (
     without_note,
 )
 from ropewalk.engines.rules.statement import EngineReading, drafting_key
-from ropewalk.engines.vllm.plans import Plans, complete, config_with
+from ropewalk.engines.vllm.plans import Plans, complete, config_with, methods_of, notes_on_methods
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.outside import write_files
 from ropewalk.folders import make_folder
 from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import Handle
@@ -78,6 +79,8 @@ def export_config(
         with make_folder(directory, FAILURES) as place:
             stated.save_pretrained(place)
             settle(reading, place)
+            if not isinstance(plan, EngineConfig):
+                write_files(methods_of(plan), place)
     kind = plan.kind if isinstance(plan, EngineConfig) else "plugin"
     return Exported(kind, directory, command, tuple(_notes(plan, config, target, handle.facts.trained_len)))
 
@@ -148,6 +151,7 @@ def _notes(plan: EngineConfig | Plans, config: Any, target: str, trained_len: in
             notes.append("a dynamic schedule made static for this length; the model's answers to short texts change")
     else:
         notes.append("vLLM needs Ropewalk installed in its environment; without it vLLM refuses the config")
+        notes += notes_on_methods(plan)
         notes += [ANSWERS] * any(one.shorter for one in plan.values())
     if (key := drafting_key(config)) and target == "vllm":
         if isinstance(plan, EngineConfig):

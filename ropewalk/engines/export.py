@@ -35,6 +35,7 @@ from ropewalk.engines.vllm.plans import (
     complete,
     is_for_text_alone,
     line_of,
+    notes_on_methods,
     plans_by_request,
     plans_for,
     write_plans,
@@ -233,6 +234,7 @@ def _export_for_plugin(host: PreTrainedModel, plans: Plans, directory: Path, tok
     hindrance = next((plan.why_not_tables for plan in plans.values() if not plan.is_tables), "")
     notes = [
         "vLLM needs Ropewalk installed in its environment; without it vLLM refuses the folder",
+        *notes_on_methods(plans),
         f"by Ropewalk's attention: {hindrance}" if hindrance else "by vLLM's own kernels, with tables from the plugin",
         *(["not with --kv-cache-dtype fp8: Ropewalk's attention keeps keys in a floating type"] if hindrance else []),
     ]

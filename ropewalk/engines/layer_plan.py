@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from ropewalk.errors import Unreadable, name_errors
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.outside import FileMethod, admit, files_in
 from ropewalk.files import read_json
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
 from ropewalk.methods.facts import Facts
@@ -301,6 +303,31 @@ def read_plan(text: str) -> ModelPlan:
 def plans_of(config: Any) -> list[ModelPlan]:
     """The plans of a text config: one, or one for each type of layers that the extension changes."""
     return [plan for parameters in _parameters(config) if (plan := plan_in(parameters)) is not None]
+
+
+def admit_methods(config: Any, folder: Path | None, *, trusted: bool) -> None:
+    """Let the methods of plans run that lie as files in the folder of their config, as `outside.admit` does."""
+    for part in _parameters(config):
+        if part.get("rope_type") == ROPE_TYPE:
+            _admit(part.get(KEY, ""), folder, trusted)
+
+
+@lru_cache(maxsize=32)
+def _admit(text: str, folder: Path | None, trusted: bool) -> None:
+    methods = methods_in_files(text)
+    if methods and folder is None:
+        sentence = f"the method {methods[0].name} lies as code in {methods[0].file}, in a folder that is not here"
+        raise Unreadable.because("plan", sentence, remedy="download the folder first, and name that")
+    if folder is not None:
+        admit([method._asdict() for method in methods], folder, trusted=trusted)
+
+
+def methods_in_files(text: Any) -> list[FileMethod]:
+    """The methods of files in the JSON text of a plan, those of shorter requests included."""
+    values = read_json(text, "plan") if isinstance(text, str) and text else text
+    shorter = values.get("shorter", []) if isinstance(values, dict) else []
+    inside = [method for one in shorter if isinstance(one, str) for method in methods_in_files(one)]
+    return list(dict.fromkeys([*files_in(values), *inside]))
 
 
 def plan_of_layer(config: Any, index: int) -> tuple[ModelPlan, LayerPlan] | None:

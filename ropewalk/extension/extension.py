@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.notation import INSTEAD
+from ropewalk.extension.outside import recognise
 from ropewalk.extension.slots import OVERRIDES, PER_HEAD, PER_LAYER, SLOTS, Slot, read_object, read_overrides, read_slot
 from ropewalk.methods.biases import Bias
 from ropewalk.methods.decoding import Decoding
@@ -65,6 +66,8 @@ class Extension:
     def __post_init__(self) -> None:
         for name, slot in SLOTS.items():
             object.__setattr__(self, name, _check_slot(name, getattr(self, name), slot))
+            for spec in getattr(self, name) if slot.several else filter(None, [getattr(self, name)]):
+                recognise(type(spec))
         for name in OVERRIDES:
             object.__setattr__(self, name, _check_overrides(name, getattr(self, name)))
         if not isinstance(self.replaces_scaling, bool):
@@ -110,6 +113,13 @@ class Extension:
         """The methods in every filled slot, without those of `layers`."""
         filled = {name: getattr(self, name) for name in SLOTS}
         return {name: value if isinstance(value, tuple) else (value,) for name, value in filled.items() if value}
+
+    @property
+    def methods(self) -> tuple[Spec, ...]:
+        """All methods, those inside others and those of single layers included, without repeats."""
+        whole = [self, *(override for _, override in self.layer_items)]
+        specs = [spec for one in whole for group in one.specs.values() for spec in group]
+        return tuple(dict.fromkeys(part for spec in specs for part in with_inner(spec)))
 
     def builds_on(self, facts: Facts) -> Facts:
         """The facts that this extension starts from: the checkpoint's, or those before the scaling that it replaces."""
@@ -260,7 +270,8 @@ class Extension:
         for name, specs in shown.items():
             for part in (part for spec in specs for part in with_inner(spec)):
                 page = page_of(part)
-                lines += [f"{name}.{part}", *_indent(f"{page.idea}\n{page.formula}\nSource: {page.source}"), ""]
+                said = f"{page.idea}\n{page.formula}\nSource: {page.source or _source_of(part)}"
+                lines += [f"{name}.{part.under(part.name)}", *_indent(said), ""]
         if self.replaces_scaling:
             lines += ["instead: replaces the checkpoint's own schedule, if it came with one", ""]
         for key, override in self.layer_items:
@@ -290,6 +301,12 @@ class HeadPart(NamedTuple):
         """The query heads that read them."""
         shared_by = facts.heads // facts.groups
         return tuple(head * shared_by + nth for head in self.key_heads for nth in range(shared_by))
+
+
+def _source_of(spec: Spec) -> str:
+    """Where a method comes from whose docstring names no source."""
+    origin = spec.origin
+    return f"the package {origin.package}" if origin.package else f"the file {origin.file}" if origin.file else ""
 
 
 def _indent(text: str) -> list[str]:

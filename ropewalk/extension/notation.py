@@ -2,6 +2,7 @@
 
     text  = term { "+" term }
     term  = name [ ":" key "=" value { "," key "=" value } ]
+    name  = word [ "." word ] | path ".py" [ ":" class ]
     value = number | true | false | nothing | word | "[" value { "," value } "]" | "(" term ")"
 
 A list of terms (`context,needle:samples=8,depths=5,passkey`) also has commas between terms: a part with a key but no
@@ -30,7 +31,7 @@ UNITS = {"": 1, "k": 1024, "m": 1024**2}
 LONGEST_NOTATION, LONGEST_NUMBER, DEEPEST = 10_000, 30, 8
 LENGTH = r"([+-]?\d+)([kKmM]?)"
 SECONDS = {"s": 1, "m": 60, "h": 3600}
-FILE = ".py"  # ends the name of a task that is a file
+FILE = ".py"  # ends the name of a task, or of a method, that is a file
 OPEN, CLOSING = "([", ")]"
 SIGNED_EXPONENT = re.compile(r"[=,\[]\s*[\d.]+[eE]\+")  # in 1e+5 the sign is not a separator
 
@@ -91,9 +92,17 @@ def _require_short(text: str, field: str, remedy: str = "") -> None:
         raise Unreadable(field, f"a line of at most {LONGEST_NOTATION:,} characters", len(text), remedy=remedy)
 
 
+def names_file(name: str) -> bool:
+    """Whether the name of a method is that of a file: ./my.py, or ./my.py:Slope."""
+    return name.endswith(FILE) or f"{FILE}:" in name
+
+
 def _term(text: str, field: str = "extension") -> Term:
     name, colon, rest = text.partition(":")
-    in_file = field == "tasks" and name.strip().endswith(FILE)
+    in_file = name.strip().endswith(FILE)
+    if in_file and field == "extension" and (title := re.match(r"\s*([A-Za-z_]\w*)\s*(?=:|$)", rest)):
+        name, rest = f"{name.strip()}:{title[1]}", rest[title.end() :]
+        colon, rest = rest[:1], rest[1:]
     if not in_file and not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)?", name.strip()):
         form = "name:key=value,...+name..." if field == "extension" else "name:key=value,...,name..."
         raise Unreadable(field, f"written {form}", text)

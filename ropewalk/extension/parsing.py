@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from ropewalk.errors import Conflict, InvalidValue, UnknownName
 from ropewalk.extension import presets
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.notation import INSTEAD, Term, read, unknown_name
+from ropewalk.extension.notation import INSTEAD, Term, names_file, read, unknown_name
+from ropewalk.extension.outside import method_on_line, offered, offered_names, require_unclashed
 from ropewalk.extension.presets.arguments import require_whole
-from ropewalk.extension.slots import SLOTS, method
+from ropewalk.extension.slots import SLOTS, method, slot_of
 from ropewalk.files import read_text
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.record import arguments
@@ -122,6 +123,7 @@ def _require_known(term: Term) -> None:
     if term.name == INSTEAD:
         accepted: list[str] = []
     elif term.name in PRESETS:
+        require_unclashed(term.name)
         accepted = list(arguments(PRESETS[term.name]))
     else:
         slot, name = _slot_and_name(term.name)
@@ -180,6 +182,8 @@ def _slots_with(name: str) -> list[str]:
 
 
 def _slot_and_name(name: str) -> tuple[str, str]:
+    if names_file(name):
+        return slot_of(method_on_line(name)), name
     slot, dot, rest = name.partition(".")
     if dot:
         if slot not in SLOTS:
@@ -189,9 +193,11 @@ def _slot_and_name(name: str) -> tuple[str, str]:
     if len(slots) > 1:
         known = [f"{slot}.{name}" for slot in slots]
         raise UnknownName.because("name", f"{name} is the name of several methods", known=known)
+    if not slots and (kind := offered(name)) is not None:
+        return slot_of(kind), name
     if not slots:
         methods = [f"{slot}.{spec.name}" for slot, content in SLOTS.items() for spec in content.methods]
-        raise unknown_name(name, [*PRESETS, *methods, INSTEAD])
+        raise unknown_name(name, [*PRESETS, *methods, *offered_names(), INSTEAD])
     return slots[0], name
 
 

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ropewalk.errors import UnknownName, Unreadable
-from ropewalk.extension.notation import DEEPEST, INSTEAD
+from ropewalk.errors import InvalidValue, UnknownName, Unreadable
+from ropewalk.extension.notation import DEEPEST, INSTEAD, names_file
+from ropewalk.extension.outside import method_on_line, offered, require_unclashed, stored_method
 from ropewalk.files import read_json
 from ropewalk.methods import biases, decoding, frequencies, positions, reach, scales, surgery
 from ropewalk.methods.biases import Bias
@@ -19,7 +20,7 @@ from ropewalk.methods.frequencies import Frequencies
 from ropewalk.methods.positions import Positions
 from ropewalk.methods.reach import Reach
 from ropewalk.methods.scales import Scale
-from ropewalk.methods.spec import Spec, build
+from ropewalk.methods.spec import OF_ORIGIN, Spec, build
 from ropewalk.methods.surgery import Surgery
 
 LAYER = r"-?(0|[1-9][0-9]{0,8})"
@@ -51,12 +52,28 @@ OVERRIDES = ("layers", "heads")  # where an extension differs from layer to laye
 
 
 def method(slot: str, name: str) -> type[Spec]:
-    """The method of that name in that slot."""
+    """The method of that name in that slot: one of ours, of an installed package, or of a file whose path it is."""
     methods = SLOTS[slot].methods
     for spec in methods:
         if spec.name == name:
+            require_unclashed(name)
             return spec
-    raise UnknownName("method", name, known=[method.name for method in methods], owner=slot)
+    kind = method_on_line(name) if names_file(name) else offered(name)
+    if kind is None:
+        raise UnknownName("method", name, known=[method.name for method in methods], owner=slot)
+    return _require_slot(kind, slot)
+
+
+def slot_of(kind: type[Spec]) -> str:
+    """The slot that a method fills, by the signature that it extends."""
+    return next(name for name, slot in SLOTS.items() if issubclass(kind, slot.family))
+
+
+def _require_slot(kind: type[Spec], slot: str) -> type[Spec]:
+    if slot_of(kind) != slot:
+        sentence = f"{kind.name} fills {slot_of(kind)}, and not {slot}"
+        raise InvalidValue.because(slot, sentence, remedy=f"write {slot_of(kind)}.{kind.name}")
+    return kind
 
 
 def read_object(values: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -102,4 +119,13 @@ def _spec(name: str, values: Any, depth: int = 1) -> Spec:
     arguments = {
         key: _spec(name, value, depth + 1) if isinstance(value, Mapping) else value for key, value in values.items()
     }
-    return build(method(name, values["name"]), {key: value for key, value in arguments.items() if key != "name"})
+    known = any(key in values for key in OF_ORIGIN)
+    kind = _require_slot(stored_method(values), name) if known else _stored_by_name(name, values["name"])
+    return build(kind, {key: value for key, value in arguments.items() if key not in ("name", *OF_ORIGIN)})
+
+
+def _stored_by_name(slot: str, name: Any) -> type[Spec]:
+    """The method of a name alone. JSON names a file by a key, and no path is one."""
+    if not isinstance(name, str) or names_file(name):
+        raise UnknownName("method", name, known=[method.name for method in SLOTS[slot].methods], owner=slot)
+    return method(slot, name)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 FACTORS = ("frequencies", "reach", "biases", "scales", "positions", "decoding", "surgery")  # the folders of methods
 HOMES = {"presets": "extension/presets"}  # of what is no factor
+NO_PAGE = "(its class has no docstring)"  # in place of what a method is
 
 
 class Page(NamedTuple):
@@ -24,9 +25,13 @@ class Page(NamedTuple):
 
 
 def page_of(thing: object) -> Page:
-    """The page of a method (its module's docstring) or of a preset (its own)."""
-    docstring = inspect.getdoc(thing) if inspect.isfunction(thing) else sys.modules[_class_of(thing).__module__].__doc__
-    return _page(docstring)
+    """The page of a preset (its own docstring) or of a method: its module's, or of one from outside its class's."""
+    if inspect.isfunction(thing):
+        return _page(inspect.getdoc(thing))
+    kind = _class_of(thing)
+    of_module = sys.modules[kind.__module__].__doc__
+    page = _page(of_module if kind.__module__.startswith("ropewalk.") else _written_docstring(kind) or of_module)
+    return page if page.idea else page._replace(idea=NO_PAGE)
 
 
 def list_folder(folder: str) -> Iterator[tuple[str, Page]]:
@@ -71,6 +76,12 @@ def _page(docstring: str | None) -> Page:
         source=" ".join(sources),
         notes="\n\n".join(notes),
     )
+
+
+def _written_docstring(kind: type) -> str:
+    """The docstring of a class, unless dataclass made it of the fields."""
+    docstring = vars(kind).get("__doc__") or ""
+    return "" if docstring.startswith(f"{kind.__name__}(") else docstring
 
 
 def _class_of(thing: object) -> type:

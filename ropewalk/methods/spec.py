@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from torch import Generator, Tensor
 
@@ -15,7 +15,20 @@ from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters, value_tex
 
 Json = dict[str, Any]
 Weights = Mapping[str, Tensor]
+OF_ORIGIN = ("package", "file", "sha256")  # keys of a method's JSON beside its name and its parameters
 Factor = Annotated[float, AT_LEAST_ONE, "target length over trained length"]
+
+
+class Origin(NamedTuple):
+    """Where a method comes from that is not Ropewalk's: an installed package, or a file with its hash."""
+
+    package: str = ""
+    file: str = ""  # its name, without its folder
+    sha256: str = ""
+    written: str = ""  # how a line names it, such as ./my.py:Slope
+
+
+OURS = Origin()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +36,7 @@ class Spec(Checked):
     """A method: its name, its parameters, and (in each leaf) one pure function."""
 
     name: ClassVar[str]
+    origin: ClassVar[Origin] = OURS
 
     def check_against(self, facts: Facts) -> None:
         """Refuse a model that this method cannot serve."""
@@ -30,16 +44,20 @@ class Spec(Checked):
     def to_json(self) -> Json:
         """The name and every field, so that a stored method survives a change of defaults."""
         values = {parameter.name: getattr(self, parameter.name) for parameter in parameters(type(self))}
-        return {"name": self.name, **{key: _plain(value) for key, value in values.items()}}
+        return {"name": self.name, **_origin_json(self.origin), **{key: _plain(value) for key, value in values.items()}}
 
     def __str__(self) -> str:
-        """The one-line form: the name and every value that is not the default."""
+        """The one-line form: the name, or the file, and every value that is not the default."""
+        return self.under(self.origin.written or self.name)
+
+    def under(self, name: str) -> str:
+        """The same under a name."""
         values = [
             f"{parameter.name}={value_text(getattr(self, parameter.name))}"
             for parameter in parameters(type(self))
             if getattr(self, parameter.name) != parameter.default
         ]
-        return f"{self.name}:{','.join(values)}" if values else self.name
+        return f"{name}:{','.join(values)}" if values else name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +67,11 @@ class Learnable(Spec):
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, Tensor]:
         """Initial values of the learned numbers, float64; empty where nothing is learned."""
         return {}
+
+
+def _origin_json(origin: Origin) -> Json:
+    stated = origin._asdict()
+    return {key: stated[key] for key in OF_ORIGIN if stated[key]}
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from ropewalk.measure.diagnostics.pass_states import PairAngles, pair_angles
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Reach, effective_distances, furthest
 from ropewalk.methods.spec import Json
-from ropewalk.page.catalogue import key_of
+from ropewalk.page.catalogue import key_of, pages_outside
 from ropewalk.page.engines import in_engines
 from ropewalk.page.warnings import warnings
 
@@ -96,6 +96,7 @@ def _words(line: Line, extension: Extension) -> Json:
         f"{slot}.{spec.name}" for one in extension.parts for slot, specs in one.specs.items() for spec in specs
     )
     terms = [key_of(term.name) for term in line.terms if term.name != INSTEAD]
+    outside = pages_outside(extension)
     return {
         "terms": terms or list(methods),
         "made": [
@@ -103,6 +104,7 @@ def _words(line: Line, extension: Extension) -> Json:
             for key, one in made
         ],
         "methods": list(methods),
+        **({"pages": outside} if outside else {}),
         "way": "surgery" if extension.surgery else "decoding" if extension.decoding else "attention",
     }
 

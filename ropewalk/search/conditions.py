@@ -39,6 +39,7 @@ class Conditions(Checked):
         extensions of the same kind, so that every token attends to the whole text. "compositions": a reach, a schedule,
         scales, and which layers read the whole text. "heads": which key heads keep all keys, and a factor for each.
         "layer_factors": a factor for each layer.
+    also: lines of one's own, such as ("./my.py:Slope:factor=8",), which are tried beside those that are set by hand.
     lengths: shorter ones (512 or "1k") whose loss counts as much as the target's: the mean over all is minimised.
     """
 
@@ -48,6 +49,7 @@ class Conditions(Checked):
     min_retrieval: Annotated[float | None, A_SHARE, "smallest share of passkeys found"] = None
     max_slowdown: Annotated[float | None, POSITIVE, "largest time of a text, over that of the base model"] = None
     space: Annotated[SearchSpace, "what is searched; usual: schedules, reaches and windows"] = "usual"
+    also: Annotated[tuple[str, ...], "lines that are tried beside those set by hand"] = ()
     lengths: Annotated[tuple[int, ...], "shorter lengths whose loss counts as much as the target's"] = ()
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from ropewalk.engines.export import why_not_exportable
 from ropewalk.errors import Conflict, DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.parsing import read_line
 from ropewalk.hf.attach.extend import attach_layers
 from ropewalk.hf.attach.trained_extension import TrainedExtension
 from ropewalk.hf.probe.facts import facts_of
@@ -107,6 +108,8 @@ class Goal(Conditions):
         if self.target_len <= self.facts.trained_len:
             rule = f"above the trained length ({self.facts.trained_len})"
             raise DoesNotFit("target_len", rule, self.target_len, remedy="within it the model needs no extension")
+        for line in self.also:  # a name that does not exist is refused, and a method of a file is known from here on
+            read_line(line)
         for length in self.lengths:
             if not self.facts.trained_len <= length < self.target_len:
                 rule = f"from the trained length ({self.facts.trained_len}) to below the target ({self.target_len})"
@@ -151,7 +154,7 @@ class Goal(Conditions):
         values = {name: getattr(self, name) for name in names if name != "facts"}
         if self.space == USUAL:
             del values["space"]  # studies from before there were others go on
-        for name in ("lengths", "heads"):
+        for name in ("lengths", "heads", "also"):
             if not values[name]:
                 del values[name]
         return values

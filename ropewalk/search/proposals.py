@@ -102,6 +102,10 @@ def seeds(goal: Goal, takes: Takes) -> dict[Extension, tuple[Space, Values]]:
             extension = extension_of(space, goal, values)
             if extension and extension not in first and takes(extension):
                 first[extension] = space, values
+            elif extension not in first and values.get("line") in goal.also:
+                space.extension(goal, values)  # refused with its reason
+                sentence = f"{values['line']} does not fit the model, the engine or the space that is searched"
+                raise DoesNotFit.because("also", sentence, remedy="leave it out, or widen the conditions")
     return first
 
 

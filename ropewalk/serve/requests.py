@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from starlette.requests import Request
 
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
+from ropewalk.extension.notation import FILE
 from ropewalk.files import read_json, require_text
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Checked, Rule, parameters
 from ropewalk.serve.generation.request import Sampling
@@ -253,8 +254,8 @@ def read_chat(values: Mapping[str, Any]) -> ChatRequest:
 
 
 def names_a_file(line: str) -> bool:
-    """Whether a line of notation would be read from a file: it is the server's, and no client opens one."""
-    return line.strip().endswith(".json")
+    """Whether a line of notation would be read from a file, or run one: no client opens a file of the server's."""
+    return line.strip().endswith(".json") or FILE in line
 
 
 def accept(values: Mapping[str, Any], known: Iterable[str], owner: str = "the request") -> dict[str, Any]:

@@ -80,9 +80,10 @@ class ServedModels:
         from ropewalk.extension.parsing import parse_for  # loads torch
 
         model, at, line = name.partition("@")
-        if model != self.engine.name or names_a_file(line) or len(line) > LONGEST_LINE:
+        is_served = not at or line in self.engine.extensions
+        if model != self.engine.name or (not is_served and (names_a_file(line) or len(line) > LONGEST_LINE)):
             raise self._unknown(name)
-        if not at or line in self.engine.extensions:
+        if is_served:
             return self._named(line if at else self.start)
         for known, served in self.engine.extensions.items():
             try:

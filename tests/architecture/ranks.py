@@ -9,7 +9,7 @@ RANKS = [
     ("methods",),
     ("extension",),
     ("equation", "attention"),
-    ("hf",),
+    ("hf", "testing"),
     ("engines", "texts"),
     ("measure",),
     ("page", "train", "search"),

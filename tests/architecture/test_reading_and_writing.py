@@ -23,7 +23,7 @@ MAY = {
     **{name: set[str]() for name in ("copyfile", "copy2", "copytree", "hardlink_to", "symlink_to")},
     "copyfileobj": {"ropewalk.hf.checkpoint.own_files"},
     "from_pretrained": {"ropewalk.hf.checkpoint.fetch"},
-    "loads": {"ropewalk.files", "ropewalk.measure.comparison.store"},
+    "loads": {"ropewalk.files", "ropewalk.measure.comparison.store", "ropewalk.testing"},
     "load": set[str](),  # of json, torch, numpy
     "load_file": {"ropewalk.hf.checkpoint.sidecar"},
     "mkdtemp": set[str](),

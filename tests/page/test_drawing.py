@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from extension.outsiders import method_file
 
 import ropewalk as rw
 from ropewalk.equation import reference_logits
@@ -46,6 +47,20 @@ def one(line, facts=SMALL, length=LENGTH):
     written = json.loads(json.dumps(draw(line, facts, length)))
     (drawing,) = written["drawings"].values()
     return {**drawing, **({} if "refused" in drawing else written["reaches"][drawing["reach"]])}
+
+
+def test_a_method_from_outside_has_its_page(tmp_path):
+    line = f"{method_file(tmp_path)}:Half:factor=4"
+    drawing = one(f"{line}+log_n")
+    assert drawing["terms"] == ["frequencies.half", "log_n"]
+    assert drawing["pages"]["frequencies.half"] == {
+        "idea": "Half: every pair is slowed by the root of the factor.",
+        "formula": "theta'_i = theta_i / sqrt(factor)",
+        "source": "an experiment.",
+    }
+    assert drawing["pairs"]["slowed"][0] == 2
+    assert "my.py has no method 'Quarter'" in one(line.replace("Half", "Quarter"))["refused"]
+    assert "pages" not in one("yarn+log_n")
 
 
 def test_the_page_has_every_preset_at_every_factor(drawn):

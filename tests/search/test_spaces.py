@@ -4,10 +4,11 @@ from collections import Counter
 from random import Random
 
 import pytest
+from extension.outsiders import method_file
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 import ropewalk as rw
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.search.proposals import next_space, open_spaces, seeds
 from ropewalk.search.spaces import ALL, Descent, DynamicSchedules, HandSet, Mixed, Pairs, Parts, Reaches, WindowsBelow
 from ropewalk.search.spaces.pairs import MOST_SHARE, cross, genes, monotone, mutate
@@ -203,6 +204,24 @@ def test_seeds_are_what_was_set_by_hand_each_once():
         "windows_below",
     ]  # others have theirs
     assert all("rerope" not in str(values) for _, values in seeds(goal(), is_static).values())
+
+
+def test_lines_of_ones_own_are_tried_first_and_never_left_out_silently(tmp_path):
+    line = f"{method_file(tmp_path)}:Half:factor=4"
+    wanted = goal(also=(line, "streaming"))
+    assert [values.get("line") for _, values in seeds(wanted, everything).values()][:3] == [
+        line,
+        "streaming",
+        "long_reach",
+    ]
+    assert wanted.to_json()["also"] == (line, "streaming")
+    assert "also" not in goal().to_json()
+    with pytest.raises(DoesNotFit, match=r"my.py:Half:factor=4 does not fit the model, the engine or the space"):
+        seeds(wanted, lambda extension: extension.frequencies is None)
+    with pytest.raises(InvalidValue, match="factor must be at least 1"):
+        seeds(goal(also=(line.replace("4", "0.5"),)), everything)
+    with pytest.raises(UnknownName, match=r"my.py has no method 'Quarter'"):
+        goal(also=(line.replace("Half", "Quarter"),))
 
 
 TURNS = {"low_turns": (0.25, 8, True), "span": (1.5, 64, True)}

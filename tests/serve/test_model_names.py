@@ -60,6 +60,15 @@ def test_no_name_opens_a_file(suffix, tmp_path, monkeypatch):
         MODELS.find(f"default@{stored}{suffix}")
 
 
+@pytest.mark.parametrize("line", ["{path}:Half:factor=4", "log_n+{path}", "resonance:inner=({path}:Half:factor=4)"])
+def test_no_name_runs_a_file(line, tmp_path):
+    path = tmp_path / "my.py"
+    path.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(Refusal):
+        MODELS.find(f"default@{line.format(path=path)}")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_long_names_are_cut():
     with pytest.raises(Refusal) as refused:
         MODELS.find("x" * 100_000)

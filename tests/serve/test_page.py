@@ -41,6 +41,11 @@ def test_a_line_is_drawn_for_the_servers_model(server):
     ("body", "message"),
     [
         ({"line": "/etc/x.json", "length": 64}, "line must be a line, since the server reads no files"),
+        ({"line": "./my.py:Slope", "length": 64}, "line must be a line, since the server reads no files"),
+        (
+            {"line": "resonance:inner=(./my.py:Slope)", "length": 64},
+            "line must be a line, since the server reads no files",
+        ),
         ({"line": " a.json ", "length": 64}, "line must be a line, since the server reads no files"),
         ({"line": "yarn"}, "length must be a whole number from 1"),
         ({"line": "yarn", "length": True}, "length must be a whole number from 1"),

@@ -6,6 +6,7 @@ The first that supports a problem computes it.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -29,6 +30,8 @@ ORDER: dict[tuple[str, str], tuple[Backend, ...]] = {
 
 # The largest exponent that exp takes, with room for the vectors themselves; bfloat16 has the range of float32.
 EXPONENTS = {torch.float16: 7, torch.bfloat16: 80, torch.float32: 80, torch.float64: 700}
+
+ALONE: ContextVar[str] = ContextVar("the only backend that may be chosen, as tests ask", default="")
 
 
 class Choice(NamedTuple):
@@ -55,6 +58,8 @@ def choose(problem: Problem) -> Choice:
         if refusal is None:
             break
         refusals.append(refusal)
+    if len(refusals) == len(candidates(problem)):  # only where one alone is asked for: `dense` supports all
+        raise DoesNotFit.because("backend", "; ".join(refusals) or f"{ALONE.get()} is not for this device")
     return Choice(backend, "; ".join(filter(None, [backend.why(problem), *refusals])))
 
 
@@ -62,7 +67,8 @@ def candidates(problem: Problem) -> tuple[Backend, ...]:
     """The backends to try, in order."""
     device = "cuda" if problem.device.type == "cuda" else "other devices"
     differs = problem.extension.biases and problem.row_biases is None
-    return ORDER[device, "a bias" if differs else "no bias"]
+    order = ORDER[device, "a bias" if differs else "no bias"]
+    return tuple(backend for backend in order if backend.name == ALONE.get()) if ALONE.get() else order
 
 
 def choices() -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import require_plausible
+from ropewalk.cli.models import require_known, require_plausible
 from ropewalk.cli.output import AsJson, Open, Pictures, command, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.extension.notation import duration
@@ -75,6 +75,15 @@ Searched = Annotated[
         "schedule, scales, local layers; heads: which keep all keys, and their factors; layer_factors: those of layers",
     ),
 ]
+Also = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        metavar="EXTENSION",
+        callback=require_known,
+        help="a line of your own to try beside those set by hand, such as ./my.py:Slope:factor=8; may be repeated",
+    ),
+]
 Lengths = Annotated[
     str,
     typer.Option(
@@ -109,6 +118,7 @@ def fit(
     storage: Storage = "",
     study: Study = "fit",
     space: Searched = "usual",
+    also: Also = None,
     lengths: Lengths = "",
     workers: Workers = 1,
     out: Out = "ropewalk-fit",
@@ -123,13 +133,13 @@ def fit(
 
     The same command resumes a search that was stopped. Ctrl-C ends the search and tests the best so far.
     """
+    named: dict[str, Any] = {"deployable": deployable, "objective": objective, "space": space}
     conditions = Conditions(
-        deployable=deployable,  # type: ignore[arg-type]
-        objective=objective,  # type: ignore[arg-type]
         max_damage=max_damage,
         min_retrieval=min_retrieval,
         max_slowdown=max_slowdown,
-        space=space,  # type: ignore[arg-type]
+        **named,
+        also=tuple(also or ()),
         lengths=tuple(lengths.split(",")) if lengths else (),  # type: ignore[arg-type]
     )
     _require_readable(model, budget, Path(out), save=save)
@@ -152,12 +162,13 @@ def fit(
     page = result.write(out, command=command(), pictures=pictures)
     saved = result.save(Path(out) / "model") if save else ""
     print_result(result, out, as_json=as_json, load=saved)
-    if not as_json:
-        _print_places(model, Path(out), page, saved)
+    _print_places(model, Path(out), page, saved, wanted=not as_json)
     open_page(page, wanted=open_)
 
 
-def _print_places(model: str, out: Path, page: Path, saved: str) -> None:
+def _print_places(model: str, out: Path, page: Path, saved: str, *, wanted: bool) -> None:
+    if not wanted:
+        return
     if saved:
         print(saved)
     name, place = NAME if model == path_of(NAME) else model, out / "extension.json"

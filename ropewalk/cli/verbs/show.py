@@ -13,6 +13,7 @@ from ropewalk.cli import completion
 from ropewalk.cli.models import To, require_known, target
 from ropewalk.cli.output import AsJson, print_json
 from ropewalk.extension.notation import length
+from ropewalk.extension.outside_code import METHODS, packages_of
 from ropewalk.methods.docstrings import FACTORS, list_folder
 
 
@@ -63,7 +64,8 @@ def _listed() -> dict[str, Any]:
     """Everything in one line each, from the files' docstrings."""
     presets = [{"name": name, "idea": page.idea, "source": page.source} for name, page in list_folder("presets")]
     methods = [{"slot": slot, "name": name, **page._asdict()} for slot in FACTORS for name, page in list_folder(slot)]
-    return {"presets": presets, "methods": methods}
+    outside = [{"name": name, "package": package} for name, package in packages_of(METHODS).items()]
+    return {"presets": presets, "methods": methods, **({"outside": outside} if outside else {})}
 
 
 def _list(console: Console) -> None:
@@ -75,4 +77,9 @@ def _list(console: Console) -> None:
         table = Table("method", "what it is", title=f"{slot}/", title_justify="left")
         for name, page in list_folder(slot):
             table.add_row(f"{slot}.{name}", escape(page.idea))
+        console.print(table)
+    if outside := packages_of(METHODS):
+        table = Table("method", "package", title="of installed packages", title_justify="left")
+        for name, package in outside.items():
+            table.add_row(name, escape(package))
         console.print(table)

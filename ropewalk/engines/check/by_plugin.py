@@ -7,10 +7,11 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from ropewalk.engines.check.versions import ChosenEngine
-from ropewalk.engines.layer_plan import KEY, ModelPlan
+from ropewalk.engines.layer_plan import KEY, ModelPlan, methods_in_files
 from ropewalk.engines.rules.rotation import NoAnswer, RopeConfig
 from ropewalk.engines.vllm.versions import UNSUPPORTED, why_not_reached, why_unknown
 from ropewalk.errors import RopewalkError
+from ropewalk.extension.outside import is_known
 
 ANEW = "export it again from the original model"
 ATTENTION = ("attention", "full_attention", "sliding_attention", "chunked_attention")
@@ -23,6 +24,10 @@ def plan_of_part(part: Mapping[str, Any]) -> ModelPlan | NoAnswer:
         what = "has no plan" if text is None else "has a plan that is not the text of an export"
         return NoAnswer("refused", f"the config is for Ropewalk's plugin in vLLM, and {what}", ANEW)
     try:
+        if unread := [method for method in methods_in_files(text) if not is_known(method)]:
+            sentence = f"{unread[0].name} of the plan is code in {unread[0].file}, which was not allowed to run here"
+            remedy = "read that file, then check, and start vLLM, with --trust-remote-code"
+            return NoAnswer("unknown", sentence, remedy)
         return ModelPlan.from_json(text)
     except RopewalkError as wrong:
         return NoAnswer("refused", f"the plan in the config cannot be read: {wrong}", ANEW)

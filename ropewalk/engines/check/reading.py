@@ -9,12 +9,14 @@ from typing import Any
 
 from safetensors import safe_open
 
+from ropewalk.engines.layer_plan import admit_methods
 from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.rules.rotation import RopeConfig
 from ropewalk.engines.rules.standard import ROPE_FREQS
 from ropewalk.engines.rules.statement import Stretch, language_model_key, stretch_in
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.outside import admit, files_in, is_known
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
 from ropewalk.hf.checkpoint.fetch import ALIKE, fetch_config, fetch_values
@@ -198,6 +200,8 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
     where = folder if within_closed else place  # Phi-3's config refuses the type of a closed one, but in its folder
     config: Any = model if where is None else _fetch(where, str(folder if within_closed else model), options)
     text = config.get_text_config()
+    if options.trust_remote_code:
+        admit_methods(text, folder, trusted=True)
     within = language_model_key(config)
     rope = replace(_rope_config(text, folder), of_file=of_file)
     rope = replace(rope, written=_written(where, within, options), part_of=config.model_type if within else "")
@@ -219,7 +223,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         is_exported=exported is not None,
         within=within,
         source=_source(model, place, folder),
-        sidecar=_extension_in_sidecar(folder),
+        sidecar=_extension_in_sidecar(folder, options),
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
         plugin=_extension_in_config(text),
     )
@@ -346,12 +350,16 @@ def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tu
     return next((head.divisors_over(base) for head in heads if head.divisors), None)
 
 
-def _extension_in_sidecar(folder: Path | None) -> str:
-    """The extension of ropewalk.json, which an engine does not read."""
-    path = None if folder is None else folder / SIDECAR
-    if path is None or not holds(path.is_file):
+def _extension_in_sidecar(folder: Path | None, options: LoadOptions) -> str:
+    """The extension of ropewalk.json, which an engine does not read; empty where its code may not run here."""
+    if folder is None or not holds((folder / SIDECAR).is_file):
         return ""
-    extension = Extension.from_json(read_record(path, "what save wrote").get("extension", {}))
+    values = read_record(folder / SIDECAR, "what save wrote").get("extension", {})
+    if options.trust_remote_code:
+        admit(values, folder, trusted=True)
+    if not all(map(is_known, files_in(values))):
+        return ""
+    extension = Extension.from_json(values)
     return "+".join(str(spec) for specs in extension.specs.values() for spec in specs)
 
 

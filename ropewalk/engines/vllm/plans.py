@@ -22,6 +22,7 @@ from ropewalk.engines.vllm.versions import why_not_reached
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import layer_extension
+from ropewalk.extension.outside import require_portable, write_files
 from ropewalk.extension.static import freeze, is_dynamic, request_lengths, why_not_in_pages
 from ropewalk.hf.attach.attention import why_not_supported
 from ropewalk.hf.attach.handle import Handle
@@ -35,7 +36,9 @@ from ropewalk.hf.probe.host import loadable_config, quiet, require_savable
 from ropewalk.hf.runtime.layer import ExtendedLayer, freeze_layer, is_lifted, type_of
 from ropewalk.hf.use.save import save_weights
 from ropewalk.methods.facts import MODEL
+from ropewalk.methods.spec import Spec
 
+TRUSTING = " --trust-remote-code"  # methods in files of the folder run with it, and are refused without
 TEXT_ALONE = " --language-model-only"
 FIRST_RUNNER = "VLLM_USE_V2_MODEL_RUNNER=0 "  # the only one that tells the plugin whose token is whose
 Plans = dict[str, ModelPlan]  # by type of layer; under "" where all layers share their rope parameters
@@ -49,6 +52,7 @@ def plans_for(host: PreTrainedModel, handle: Handle, target_len: int | None) -> 
         return DoesNotFit.because("target_len", f"{line} has no length of its own", remedy="pass target_len (--to)")
     if reason := _why_not_planned(text, handle):
         return reason
+    require_portable(handle.extension.methods)
     kinds, indices = _kinds(text), _indices(host, handle.layers)
     if isinstance(indices, DoesNotFit):
         return indices
@@ -97,7 +101,7 @@ def plans_by_request(
 
 def line_of(extension: Extension) -> str:
     """The methods of an extension in a line, for people; layers of their own are only mentioned."""
-    specs = "+".join(str(spec) for specs in extension.specs.values() for spec in specs) or "rope"
+    specs = "+".join(spec.under(spec.name) for specs in extension.specs.values() for spec in specs) or "rope"
     return f"{specs} with layers of their own" if extension.layers else specs
 
 
@@ -111,7 +115,25 @@ def is_for_text_alone(plans: Plans, config: Any) -> bool:
 def complete(command: str, plans: Plans, config: Any) -> str:
     """A command that starts vLLM, with what plans need of it."""
     chooses = any(plan.shorter for plan in plans.values())
-    return FIRST_RUNNER * chooses + command + TEXT_ALONE * is_for_text_alone(plans, config)
+    runs = any(spec.origin.sha256 for spec in methods_of(plans))
+    return FIRST_RUNNER * chooses + command + TRUSTING * runs + TEXT_ALONE * is_for_text_alone(plans, config)
+
+
+def methods_of(plans: Plans) -> list[Spec]:
+    """The methods of all plans, without repeats."""
+    every = [layer for plan in plans.values() for one in plan.by_request for layer in one.planned]
+    return list(dict.fromkeys(spec for layer in every for spec in layer.extension.methods))
+
+
+def notes_on_methods(plans: Plans) -> list[str]:
+    """What vLLM needs for methods that are not Ropewalk's."""
+    methods = methods_of(plans)
+    packages = dict.fromkeys(spec.origin.package for spec in methods if spec.origin.package)
+    files = dict.fromkeys(spec.origin.file for spec in methods if spec.origin.file)
+    return [
+        *(f"vLLM needs {package} installed in its environment too: a method comes from it" for package in packages),
+        *(f"{file} is a method's code, which vLLM runs with --trust-remote-code alone" for file in files),
+    ]
 
 
 def write_plans(host: PreTrainedModel, plans: Plans, place: Path) -> None:
@@ -119,6 +141,7 @@ def write_plans(host: PreTrainedModel, plans: Plans, place: Path) -> None:
     require_savable(host)
     save_weights(host, place)
     config_with(host, plans).save_pretrained(place)
+    write_files(methods_of(plans), place)
     _verify(host, plans, place)
 
 

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.errors import UnknownName, Unreadable, name_errors
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.outside import admit, require_portable, write_files
 from ropewalk.files import read_record, why
 from ropewalk.hf.checkpoint.closed_config import SIDECAR as FILE
 from ropewalk.hf.checkpoint.own_files import WEIGHTS, copy_own, folder_of
@@ -100,7 +101,12 @@ def write(
     layers: Sequence[ExtendedLayer],
     state: dict[str, Tensor] | None,
 ) -> None:
-    """Write both files; `state` has the learned numbers where the parameters are sharded, as in training at scale."""
+    """Write both files, and those of methods from outside beside them.
+
+    `state` has the learned numbers where the parameters are sharded, as in training at scale.
+    """
+    require_portable(extension.methods)
+    write_files(extension.methods, place, earlier=place / FILE)
     content = {"ropewalk": version("ropewalk"), "extension": extension.to_json(), **how}
     (place / FILE).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     kept = {name: (state or {}).get(key, value) for key, name, value in _learned_parameters(host, layers)}
@@ -113,8 +119,8 @@ def remove(place: Path) -> None:
         (place / name).unlink(missing_ok=True)
 
 
-def read(place: Path) -> tuple[Extension, dict[str, Any]]:
-    """The stored extension, and the other arguments of `extend`."""
+def read(place: Path, *, trusted: bool = False) -> tuple[Extension, dict[str, Any]]:
+    """The stored extension, and the other arguments of `extend`. `trusted`: methods in files of the folder may run."""
     file = place / FILE
     values = read_record(file, "what save wrote")
     with name_errors(str(file)):
@@ -126,6 +132,7 @@ def read(place: Path) -> tuple[Extension, dict[str, Any]]:
             raise Unreadable("file", "what save wrote, with extension and lift_windows", sorted(values))
         if not isinstance(values["extension"], dict):
             raise Unreadable("extension", "a JSON object of slots", values["extension"])
+        admit(values["extension"], place, trusted=trusted)
         extension = Extension.from_json(values.pop("extension"))
         fields = SidecarFields(**values)
     how = {"lift_windows": fields.lift_windows, "mode": fields.mode, "trained_len": fields.trained_len}

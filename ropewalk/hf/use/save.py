@@ -154,6 +154,8 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
         model = rw.load("model-32k", dtype="auto")
 
     Missing weights are an error. A folder with an adapter gives peft's model, on the base model that the adapter names.
+    A method that lies in the folder as a file runs only with `trust_remote_code`, and if the file has the hash that was
+    saved.
 
     Args:
         directory: a folder, a GGUF file, or a name on the hub.
@@ -164,7 +166,8 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
     if not is_adapter(place):
         require_plausible(str(directory))
     kept = _folder_with_sidecar(place)
-    stored = None if kept is None else sidecar.read(kept)
+    trusted = options.trust_remote_code if kwargs.get(TRUST) is None else bool(kwargs[TRUST])
+    stored = None if kept is None else sidecar.read(kept, trusted=trusted)
     kwargs["output_loading_info"] = True
     read = load_adapter(place, options, **kwargs) if is_adapter(place) else fetch_model(directory, options, **kwargs)
     model: PreTrainedModel = read[0]

@@ -16,6 +16,7 @@ import torch
 
 from ropewalk.errors import is_out_of_memory, name_errors
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.outside import source_marks
 from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
@@ -37,7 +38,7 @@ class Cell(NamedTuple):
 
     def key(self, marks: Mapping[str, str]) -> str:
         """The key in a store: the same for the same numbers, on any machine with the same sources and versions."""
-        source = source_mark(self.task)
+        source, methods = source_mark(self.task), source_marks(self.extension.methods)
         content = {
             "marks": dict(marks),
             "extension": self.extension.to_json(),
@@ -47,6 +48,7 @@ class Cell(NamedTuple):
             "sample": self.sample,
             "measured by": code_marks(),
             **({"source": source} if source else {}),
+            **({"methods": methods} if methods else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from ropewalk.errors import Conflict, UnknownName
 from ropewalk.extension.notation import FILE, Term, read_list
+from ropewalk.extension.outside_code import package_of
 from ropewalk.measure.tasks import ALL, Context, QuantisedCache, Task
-from ropewalk.measure.tasks.outside import installed_tasks, package_of, task_of, tasks_in
+from ropewalk.measure.tasks.outside import installed_tasks, task_of, tasks_in
 
 NAMES = {task.name: task for task in ALL}
 RENAME = "give it another name"

@@ -50,4 +50,4 @@ def _lines(goal: Goal) -> tuple[str, ...]:
     usual = [line for line in LINES if "half" not in line or goal.factor > 1 / MULTIPLES["half"]]
     shorter = [length / goal.facts.trained_len for length in goal.lengths if length > goal.facts.trained_len]
     more = [line.format(factor=f"{factor:g}") for factor in shorter for line in LINES_FOR_LENGTHS]
-    return tuple(dict.fromkeys([*(line.format(**factors) for line in usual), *more]))
+    return tuple(dict.fromkeys([*goal.also, *(line.format(**factors) for line in usual), *more]))

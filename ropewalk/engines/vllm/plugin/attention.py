@@ -36,8 +36,9 @@ from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
-from ropewalk.engines.layer_plan import LayerPlan, plan_of_layer, plans_of
+from ropewalk.engines.layer_plan import LayerPlan, plan_of_layer
 from ropewalk.engines.vllm.plugin.cpu_kernel import by_kernel
+from ropewalk.engines.vllm.plugin.methods import plans_of_model
 from ropewalk.engines.vllm.plugin.pages import page_spec
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import MODEL, SINKS
@@ -268,7 +269,7 @@ def register_backend() -> None:
 def _plan_for(name: str) -> LayerPlan | None:
     """The plan of the layer that is being built, where it needs Ropewalk's attention."""
     config = get_current_vllm_config().model_config
-    if config is None or not plans_of(config.hf_text_config):
+    if config is None or not plans_of_model(config):
         return None
     planned = plan_of_layer(config.hf_text_config, extract_layer_index(name))
     return None if planned is None or planned[0].is_tables else planned[1]

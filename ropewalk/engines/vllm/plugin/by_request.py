@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ropewalk.engines.layer_plan import ModelPlan, plans_of
+from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.vllm.plans import FIRST_RUNNER
+from ropewalk.engines.vllm.plugin.methods import plans_of_model
 from ropewalk.engines.vllm.plugin.rotary import OfRequests
 from ropewalk.errors import DoesNotFit
 
@@ -37,7 +38,7 @@ def require_followed(vllm_config: Any) -> bool:
 
 def plan_by_request(model_config: Any) -> ModelPlan | None:
     """A plan of a model that is chosen for each request; None where one plan computes all."""
-    plans = plans_of(model_config.hf_text_config)
+    plans = plans_of_model(model_config)
     return next((plan for plan in plans if plan.shorter), None)
 
 

@@ -11,6 +11,7 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.models.utils import extract_layer_index
 
 from ropewalk.engines.layer_plan import KEY, LayerPlan, ModelPlan, plan_of_layer, plans_of
+from ropewalk.engines.vllm.plugin.methods import plans_of_model
 from ropewalk.engines.vllm.plugin.rotary import Module
 from ropewalk.errors import DoesNotFit
 
@@ -18,7 +19,7 @@ from ropewalk.errors import DoesNotFit
 def require_loadable(model_config: Any) -> None:
     """Refuse, before a model is made, what would change or drop its plan."""
     text, overrides = model_config.hf_text_config, model_config.hf_overrides
-    plans = plans_of(text)
+    plans = plans_of_model(model_config)
     if not plans:
         if line := getattr(text, KEY, None):
             sentence = f"the config says that the model is under {line}, but its rope_parameters have no plan"

@@ -99,11 +99,12 @@
   }
 
   // The idea of every term, what it is made of, and the formulas as the source files have them.
-  function description({ line, terms, made, methods }) {
-    const ideas = terms.map((term) => catalogue[term]?.idea ?? "").join(" ");
+  function description({ line, terms, made, methods, pages: outside = {} }) {
+    const pageOf = (name) => outside[name] ?? catalogue[name];
+    const ideas = terms.map((term) => pageOf(term)?.idea ?? "").join(" ");
     const parts = made.map(([layer, text]) => (layer === null ? text : `${t("in_layer", { key: layer })}: ${text}`));
     const whole = parts.filter(Boolean).join("; ");
-    const pages = methods.map((name) => `${name}\n\n${catalogue[name].formula}\n\n${catalogue[name].source}`);
+    const pages = methods.map((name) => `${name}\n\n${pageOf(name).formula}\n\n${pageOf(name).source}`);
     return [
       make("span", {}, ideas),
       whole && whole !== line ? make("code", {}, `= ${whole}`) : null,
