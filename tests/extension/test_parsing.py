@@ -118,17 +118,20 @@ WRONG = [
     (name, argument)
     for name, preset in PRESETS.items()
     for argument in arguments(preset).values()
-    if argument.name not in ("trained_len", "target_len", "layers")
+    if argument.name not in ("trained_len", "target_len", "layers", "kv_heads")
 ]
 
 
 @pytest.mark.parametrize(("name", "argument"), WRONG, ids=lambda part: getattr(part, "name", part))
 def test_a_value_of_another_type_is_refused_with_the_parameter_and_its_type(name, argument):
     with pytest.raises(InvalidValue, match=rf"^{argument.name} must be {argument.kind}, got 'x'$"):
-        parse(f"{name}:{argument.name}=x", trained_len=4096, target_len=8192, layers=24)
+        parse(f"{name}:{argument.name}=x", trained_len=4096, target_len=8192, layers=24, kv_heads=4)
     with pytest.raises(InvalidValue, match=rf"^{argument.name} must be {argument.kind}, got -inf$"):
         PRESETS[name](
-            **{argument.name: float("-inf")}, **({"layers": 24} if "layers" in arguments(PRESETS[name]) else {})
+            **{
+                argument.name: float("-inf"),
+                **{one: 4 for one in ("layers", "kv_heads") if one in arguments(PRESETS[name])},
+            }
         )
 
 

@@ -11,7 +11,7 @@ from ropewalk.extension.presets.arguments import Length, checked_arguments, requ
 from ropewalk.methods.frequencies import Interpolation
 from ropewalk.methods.reach import Causal, Sinks
 
-LONG = 512  # trained tokens from which on DuoAttention's window and sinks are the authors'
+AS_AUTHORS = 512  # trained tokens from which on DuoAttention's window and sinks are the authors'
 UNSCALED_LAYERS = 2  # the first ones, which the authors of Ms-PoE leave as they are
 
 
@@ -33,7 +33,7 @@ def duo_attention(
 
     Source: Xiao et al. 2024, arXiv:2410.10819, sec. 2; mit-han-lab/duo-attention, README (sinks 64, recent 256).
     """
-    least = min(trained_len or LONG, LONG)
+    least = min(trained_len or AS_AUTHORS, AS_AUTHORS)
     window = least // 2 if window is None else window
     n_sink = max(least // 8, 1) if n_sink is None else n_sink
     by_layer = _by_layer("retrieval", retrieval, layers, kv_heads)

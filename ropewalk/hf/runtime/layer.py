@@ -94,7 +94,7 @@ Listener = Callable[[ExtendedLayer, Tensor, Tensor, Tensor | None], None]
 LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
-class Mixture(NamedTuple):
+class HeadMixture(NamedTuple):
     """Another extension of a layer, and the share of its output that each query head takes from its first one."""
 
     other: Extension
@@ -102,7 +102,7 @@ class Mixture(NamedTuple):
 
 
 # Of layers by their depth: how `train retrieval_heads` learns which heads need to see far.
-MIXTURES: ContextVar[Mapping[int, Mixture]] = ContextVar("mixtures", default={})  # noqa: B039 (never changed)
+MIXTURES: ContextVar[Mapping[int, HeadMixture]] = ContextVar("mixtures", default={})  # noqa: B039 (never changed)
 
 
 def attach_layer(

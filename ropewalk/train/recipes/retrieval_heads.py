@@ -34,12 +34,13 @@ from ropewalk.attention.scoped import scoped
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.presets import duo_attention
+from ropewalk.files import read_json, read_text
 from ropewalk.folders import write_whole
 from ropewalk.hf import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.hf.runtime.layer import MIXTURES, Mixture
+from ropewalk.hf.runtime.layer import MIXTURES, HeadMixture
 from ropewalk.measure.material.secrets import CITIES, with_secrets
 from ropewalk.methods.record import A_SHARE, AT_LEAST_ONE, NOT_NEGATIVE, Rule, value_text
 from ropewalk.train.data.packs import Passages
@@ -47,7 +48,7 @@ from ropewalk.train.data.tokens import TokenizedCorpus, tokenise
 from ropewalk.train.recipes.building_blocks import checkpoint
 from ropewalk.train.recipes.recipe import Characters, Corpus, Model, RecipeSettings
 
-GATES, STATE, RESULT = "gates.json", "gates.pt", "extension.json"
+GATES, STATE, RESULT = "gates.json", "state.json", "extension.json"
 SHORTEST = 32  # the longest text over the shortest, as the authors'
 LEAST_RATE = 0.1  # of the highest learning rate, at both ends of a training
 AS_MANY_AS_CITIES = Rule(f"from 1 to {len(CITIES)}", lambda value: 1 <= value <= len(CITIES))
@@ -193,7 +194,7 @@ def _last_hidden(model: PreTrainedModel, ids: Tensor) -> Tensor:
 def _mixed(gated: Gated, gates: Tensor) -> Iterator[None]:
     """Every gated layer mixed with what its heads give over sinks and a window alone."""
     mixtures = {
-        depth: Mixture(gated.streaming, gate_g.repeat_interleave(gated.shared_by))
+        depth: HeadMixture(gated.streaming, gate_g.repeat_interleave(gated.shared_by))
         for depth, gate_g in zip(gated.depths, gates.unbind(), strict=True)
     }
     with scoped(MIXTURES, mixtures):
@@ -233,19 +234,19 @@ def _rate(step: int, steps: int, warmup: float, decay: float) -> float:
 
 
 def _save(folder: Path, gates: Tensor, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The state from which a run goes on, written whole."""
-    state = {"gates": gates.detach(), "optimizer": optimizer.state_dict(), "step": step}
-    partial = folder / f"{STATE}.partial"
-    torch.save(state, partial)
-    partial.replace(folder / STATE)
+    """The state from which a run goes on: a number for each gate, so that JSON has it whole."""
+    moments = {name: x.tolist() for name, x in optimizer.state[gates].items()}
+    write_whole(folder / STATE, json.dumps({"step": step, "gates": gates.tolist(), "optimizer": moments}) + "\n")
 
 
 def _resume(folder: Path, gates: Tensor, optimizer: torch.optim.Optimizer) -> int:
     """Take the state of an earlier run, if there is one; the step to go on with."""
-    if not (folder / STATE).is_file():
+    path = folder / STATE
+    if not path.is_file():
         return 0
-    state = torch.load(folder / STATE, weights_only=True)
+    rule = "the state of a run of retrieval_heads"
+    state = read_json(read_text(path, "out", rule), "out", rule)
     with torch.no_grad():
-        gates.copy_(state["gates"])
-    optimizer.load_state_dict(state["optimizer"])
+        gates.copy_(torch.tensor(state["gates"]))
+    optimizer.state[gates] = {name: torch.tensor(x) for name, x in state["optimizer"].items()}
     return int(state["step"])

@@ -11,7 +11,7 @@ import ropewalk as rw
 from ropewalk import DoesNotFit, Extension, InvalidValue, parse
 from ropewalk.attention.scoped import scoped
 from ropewalk.hf import extended
-from ropewalk.hf.runtime.layer import MIXTURES, Mixture
+from ropewalk.hf.runtime.layer import MIXTURES, HeadMixture
 from ropewalk.methods.reach import Sinks
 from ropewalk.models import path_of
 from ropewalk.train.recipes import retrieval_heads as recipe
@@ -51,7 +51,7 @@ def test_a_gate_mixes_a_head_over_all_keys_with_the_same_head_over_few():
         logits(model, IDS)
         whole.remove()
         mixed = keep("mixed")
-        with scoped(MIXTURES, {0: Mixture(parse(NEAR), share)}):
+        with scoped(MIXTURES, {0: HeadMixture(parse(NEAR), share)}):
             logits(model, IDS)
         mixed.remove()
     with extended(model, NEAR):
