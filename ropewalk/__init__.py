@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
-    from ropewalk.hf import convert, extend, extended, inspect, load, nbce_generate, nbce_stream, save, score, stream
+    from ropewalk.hf import (
+        convert,
+        extend,
+        extended,
+        inspect,
+        load,
+        nbce_generate,
+        nbce_stream,
+        save,
+        score,
+        stream,
+        writing,
+    )
     from ropewalk.hf.load_options import LoadOptions
     from ropewalk.measure.arguments import RunOptions
     from ropewalk.measure.compare import compare
@@ -68,10 +80,11 @@ __all__ = [
     "save",
     "score",
     "stream",
+    "writing",
 ]
 
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
-_OF_MODELS = ("convert", "extend", "extended", "inspect", "load", "save", "score", "stream")
+_OF_MODELS = ("convert", "extend", "extended", "inspect", "load", "save", "score", "stream", "writing")
 _LATER = {
     "Conditions": "search.conditions",
     "Extension": "extension.extension",

@@ -53,6 +53,11 @@ class LayerTerms(NamedTuple):
         ]
 
     @property
+    def phases(self) -> tuple[LayerTerms, ...]:
+        """The terms of tokens that are read, and of those that the model writes, if these differ."""
+        return tuple(self._replace(extension=phase) for phase in _complete_phases(self.extension))
+
+    @property
     def heads_here(self) -> Facts:
         """The facts with the heads that these terms are of: the shapes that are computed with."""
         if self.of_heads is None:
@@ -152,6 +157,11 @@ def _complete_parts(
     """The parts of a layer: what is in force, in which query heads and in which key heads."""
     parts = extension.head_parts(facts)
     return tuple((complete(part.extension), part.query_heads(facts), part.key_heads) for part in parts)
+
+
+@lru_cache(maxsize=1024)
+def _complete_phases(extension: Extension) -> tuple[Extension, ...]:
+    return tuple(complete(phase) for phase in extension.phases)
 
 
 def _run(heads: Sequence[int]) -> slice | list[int]:

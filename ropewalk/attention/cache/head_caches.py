@@ -59,13 +59,13 @@ class HeadCaches:
         for cache in self._caches:
             cache.forget(tokens)
 
-    def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
+    def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, written_bn: Tensor | None = None) -> Tensor:
         """Store the next n tokens and return their outputs, [batch, heads, n, value size]; zeros for padded ones."""
         require_shapes(q_bhid, k_bgjd, v_bgjd, self.state.terms.facts)
         require_kinship(q_bhid, k_bgjd, v_bgjd)
         parts = [part for part, _ in self.state.parts]
         outputs = [
-            cache.read(q_bhid[:, part.query_heads], k_bgjd[:, part.key_heads], v_bgjd[:, part.key_heads])
+            cache.read(q_bhid[:, part.query_heads], k_bgjd[:, part.key_heads], v_bgjd[:, part.key_heads], written_bn)
             for part, cache in zip(parts, self._caches, strict=True)
         ]
         return join_heads(parts, outputs, self.state.terms.facts)

@@ -24,6 +24,7 @@ from ropewalk.extension.presets.inference import (
     self_extend as self_extend,
     streaming as streaming,
     string as string,
+    swaa as swaa,
     window as window,
 )
 from ropewalk.extension.presets.schedules import (
@@ -110,6 +111,7 @@ ALL: tuple[Callable[..., Extension], ...] = (
     string,
     duo_attention,
     ms_poe,
+    swaa,
     log_n,
     nbce,
     parallel_windows,
