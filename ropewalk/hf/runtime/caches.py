@@ -231,10 +231,8 @@ _WRITTEN_FROM: ContextVar[Firsts | None] = ContextVar("written from", default=No
 def writing(first: int | Sequence[int] = 0) -> Iterator[None]:
     """Inside this block a model writes the tokens from `first` on, and reads those before: where the prompt ends.
 
-        with rw.writing():  # all of them, as in a loop of your own that generates token by token
-            logits = model(token, past_key_values=cache).logits
-        with rw.writing([40, 25]):  # the prompts of two rows, to train on what follows
-            loss = model(ids, attention_mask=mask, labels=labels).loss
+        with rw.writing(30):  # a prompt of 30 tokens; writing() where all are written, as in a loop of your own
+            loss = model(ids, labels=ids).loss
 
     Outside, a pass reads all of its tokens. `generate`, `rw.stream` and `rw.nbce_generate` say by themselves what they
     write. It matters for a reach that tells them apart alone, such as that of swaa.
