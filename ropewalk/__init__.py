@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         save,
         score,
         stream,
+        writing,
     )
     from ropewalk.hf.load_options import LoadOptions
     from ropewalk.measure.arguments import RunOptions
@@ -81,10 +82,22 @@ __all__ = [
     "save",
     "score",
     "stream",
+    "writing",
 ]
 
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
-_OF_MODELS = ("contrast_stream", "convert", "extend", "extended", "inspect", "load", "save", "score", "stream")
+_OF_MODELS = (
+    "contrast_stream",
+    "convert",
+    "extend",
+    "extended",
+    "inspect",
+    "load",
+    "save",
+    "score",
+    "stream",
+    "writing",
+)
 _LATER = {
     "Conditions": "search.conditions",
     "Extension": "extension.extension",

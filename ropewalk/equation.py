@@ -12,6 +12,7 @@
     scale            what a row's logits are multiplied by       scales/
     T                the same for the rotating dimensions alone  scales/ with over=rotating; 1 in all others
     h                theta and the reach may differ by key head  heads= of an extension, or of one of its layers
+    i                the reach may differ in rows of tokens that the model writes: reading_window of reach/
     i, j             how tokens are numbered                     positions/
     cap, sink_h, w   the model's own, if it has them             facts.softcap, facts.sinks, facts.weighted
     mask             what a model's layer computes of its        model_mask_bhij
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +41,7 @@ from ropewalk.extension.inputs import (
     related_pairs,
     require_mask,
     require_shapes,
+    require_written,
 )
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
 from ropewalk.methods.frequencies import Frequencies, Table
@@ -140,14 +143,9 @@ def reference_logits(
     extension = layer_extension(extension, facts, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)
     require_mask(model_mask_bhij, q_bhid, k_bgjd)
-    if extension.heads:  # as if all heads had what is in force in some, of which those are taken
-        whole_bhij = q_bhid.new_zeros((*q_bhid.shape[:3], k_bgjd.shape[2]), dtype=torch.float64)
-        for part in extension.head_parts(facts):
-            of_all = reference_logits(
-                q_bhid, k_bgjd, part.extension, facts, tokens, weights=weights, model_mask_bhij=model_mask_bhij
-            )
-            whole_bhij[:, list(part.query_heads(facts))] = of_all[:, list(part.query_heads(facts))]
-        return whole_bhij
+    require_written(tokens.written_bj, k_bgjd)
+    if extension.heads or (tokens.written_bj is not None and extension.writing != extension):
+        return _logits_of_kinds(q_bhid, k_bgjd, extension, facts, tokens, weights=weights, mask_bhij=model_mask_bhij)
     numbers_bj = tokens.numbers(k_bgjd, extension, facts)
     before = k_bgjd.shape[2] - q_bhid.shape[2]
     numbers_bi = numbers_bj[:, before:]
@@ -186,6 +184,33 @@ def reference_logits(
             product_bhij = product_bhij + _bias(extension, distance_bij, i_bi, facts, learned)
             logit_bhij = torch.where(inside_bij[:, None], _capped(product_bhij, facts.softcap), logit_bhij)
     return logit_bhij if model_mask_bhij is None else logit_bhij + model_mask_bhij.double()
+
+
+def _logits_of_kinds(
+    q_bhid: Tensor,
+    k_bgjd: Tensor,
+    extension: Extension,
+    facts: Facts,
+    tokens: Tokens,
+    *,
+    weights: Mapping[str, Weights] | None,
+    mask_bhij: Tensor | None,
+) -> Tensor:
+    """The logits where heads differ, or tokens that the model writes: of each kind as if all were of that kind."""
+
+    def as_if(everywhere: Extension, tokens: Tokens) -> Tensor:
+        more: dict[str, Any] = {"weights": weights, "model_mask_bhij": mask_bhij}
+        return reference_logits(q_bhid, k_bgjd, everywhere, facts, tokens, **more)
+
+    if extension.heads:
+        logit_bhij = q_bhid.new_zeros((*q_bhid.shape[:3], k_bgjd.shape[2]), dtype=torch.float64)
+        for part in extension.head_parts(facts):
+            heads = list(part.query_heads(facts))
+            logit_bhij[:, heads] = as_if(part.extension, tokens)[:, heads]
+        return logit_bhij
+    read_bhij, written_bhij = (as_if(phase, tokens._replace(written_bj=None)) for phase in extension.phases)
+    written_bi = tokens.written_bj[:, -q_bhid.shape[2] :].to(q_bhid.device)  # type: ignore[index]
+    return torch.where(written_bi[:, None, :, None], written_bhij, read_bhij)
 
 
 def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool) -> Tensor:

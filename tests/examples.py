@@ -32,6 +32,7 @@ REACH = (
     reach.Chunks(chunk=6),
     reach.Sinks(window=6, n_sink=2),
     reach.LambdaMask(window=6, n_sink=2),
+    reach.ReadingWindow(window=6, n_sink=2),
     reach.ReRoPE(window=5),
     reach.LeakyReRoPE(window=5, leak=4),
     reach.ReRoPEByParts(window=5, leak=4, low_turns=0.5, high_turns=3),

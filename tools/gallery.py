@@ -107,7 +107,13 @@ def _method(line: str) -> type:
 
 
 def _parsed(line: str, facts: Facts) -> Extension:
-    return parse(line, trained_len=facts.trained_len, target_len=8 * facts.trained_len, layers=facts.layers)
+    return parse(
+        line,
+        trained_len=facts.trained_len,
+        target_len=8 * facts.trained_len,
+        layers=facts.layers,
+        kv_heads=facts.groups,
+    )
 
 
 def _drawable(extension: Extension) -> bool:
@@ -124,7 +130,10 @@ def draw_gallery(folder: Path = FOLDER) -> None:
 
 def _draw(line: str, path: Path) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(8.4, 2.4), layout="constrained")
-    small, large = parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers), _parsed(line, LARGE)
+    small, large = (
+        parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers, kv_heads=SMALL.groups),
+        _parsed(line, LARGE),
+    )
     lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.layer_items))  # as most layers are
     _draw_reach(panels[0], small.at_layer(lower, SMALL), "a lower layer" if small.layer_items else "a query")
     _draw_pairs(panels[1], large.at_layer(lower, LARGE))

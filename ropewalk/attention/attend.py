@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.attention.dispatch import attend_sequences, explain_sequences, zeros_of
+from ropewalk.attention.dispatch import attend_phases, explain_sequences, mask_of_rows, rows_of_phases, zeros_of
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.layout.sequences import (
     SequenceGroup,
@@ -22,7 +22,7 @@ from ropewalk.attention.layout.sequences import (
 )
 from ropewalk.attention.problem import LayerTerms, PartTerms, join_heads, layer_terms, take_heads
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.inputs import ONE_TEXT, Tokens, require_kinship, require_mask, require_shapes
+from ropewalk.extension.inputs import ONE_TEXT, Tokens, require_kinship, require_mask, require_shapes, require_written
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.positions import Sequential
 from ropewalk.methods.spec import Weights
@@ -92,7 +92,14 @@ def _attend_part(
     masks = split_mask(mask_bhij, groups, query_slots)
     with torch.autocast(q_bhid.device.type, enabled=False):
         outputs = [
-            attend_sequences(q, group.query_numbers, _for_every_span(k, v, group, part.terms), part.terms, mask)
+            attend_phases(
+                q,
+                group.query_numbers,
+                group.queries_written,
+                _keys_of_phases(k, v, group, part.terms),
+                part.terms,
+                mask,
+            )
             for q, k, v, group, mask in zip(queries, keys, values, groups, masks, strict=True)
         ]
     return merge_batch(outputs, groups, query_slots, v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1]))
@@ -132,17 +139,20 @@ def explain(
         q, k, v, whole_mask = _of_heads(part, q_bhid, k_bgjd, v_bgjd, model_mask_bhij)
         heads = f", {k.shape[1]} of {k_bgjd.shape[1]} key heads" if terms.extension.heads else ""
         for group, mask in zip(groups, split_mask(whole_mask, groups, query_slots), strict=True):
-            keys = _for_every_span(k, v, group, part.terms)
+            keys, i = _keys_of_phases(k, v, group, part.terms), group.query_numbers
             rows = f"{len(group.batch)} row{'s' * (len(group.batch) > 1)}"
-            backend = explain_sequences(q[:, :, : group.queries], group.query_numbers, keys, part.terms, mask)
-            lines.append(f"{rows}, {group.queries} queries, {len(group.numbers)} keys{heads}: {backend}")
+            for chosen, phase in rows_of_phases(group.queries_written, part.terms):
+                asked, terms_there = q[:, :, : len(i[chosen])], part.terms.phases[phase]
+                backend = explain_sequences(asked, i[chosen], keys[phase], terms_there, mask_of_rows(mask, chosen))
+                written = " written" if phase else ""
+                lines.append(f"{rows}, {len(i[chosen])}{written} queries, {len(group.numbers)} keys{heads}: {backend}")
     return "\n".join(lines)
 
 
-def _for_every_span(k_bgjd: Tensor, v_bgjd: Tensor, group: SequenceGroup, terms: LayerTerms) -> list[SpanKeys]:
-    """All spans read the same keys here."""
+def _keys_of_phases(k_bgjd: Tensor, v_bgjd: Tensor, group: SequenceGroup, terms: LayerTerms) -> list[list[SpanKeys]]:
+    """The keys of each span of each phase: all spans read the same ones here."""
     span_keys = SpanKeys(k_bgjd, v_bgjd, group.numbers, False, group.pair_positions, group.last_seen)
-    return [span_keys] * len(terms.extension.reach_or_causal.spans())
+    return [[span_keys] * len(phase.extension.reach_or_causal.spans()) for phase in terms.phases]
 
 
 def _prepare(
@@ -158,6 +168,9 @@ def _prepare(
     require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
     require_kinship(q_bhid, k_bgjd, v_bgjd)
     terms, queries = layer_terms(extension, facts, weights), q_bhid.shape[2]
+    require_written(tokens.written_bj, k_bgjd)
+    if len(terms.phases) == 1:
+        tokens = tokens._replace(written_bj=None)
 
     def groups() -> list[SequenceGroup]:
         return sequence_groups(tokens.numbers(k_bgjd, terms.extension, terms.facts), tokens, queries)
@@ -165,5 +178,5 @@ def _prepare(
     # What images bring is checked against each layer's extension; other numberings may draw random numbers anew.
     if tokens.of_images or not isinstance(terms.extension.positions_or_sequential, Sequential):
         return terms, groups()
-    spec = (queries, k_bgjd.shape, tokens.positions_bj is None, tokens.documents_bj is None)
+    spec = (queries, k_bgjd.shape, *(x is None for x in tokens))
     return terms, compute_once("sequence groups", spec, tuple(x for x in tokens if x is not None), groups)

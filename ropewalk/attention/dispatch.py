@@ -34,7 +34,46 @@ def attend_sequences(
     return torch.cat([_attend_stage(q, i[rows], keys, terms, mask_of_rows(mask_bhij, rows)) for q, rows in pairs], 2)
 
 
-def mask_of_rows(mask_bhij: Tensor | None, rows: slice) -> Tensor | None:
+def attend_phases(
+    q_bhid: Tensor,
+    i: Tensor,
+    written_i: Tensor | None,
+    keys: Sequence[Sequence[SpanKeys]],
+    terms: LayerTerms,
+    mask_bhij: Tensor | None = None,
+) -> Tensor:
+    """The output of the queries numbered i, of which the model wrote some: each by the terms of its phase.
+
+    `keys` has the keys of each span for each of `terms.phases`.
+    """
+    outputs, order = list[Tensor](), list[Tensor]()
+    for rows, phase in rows_of_phases(written_i, terms):
+        place = rows if isinstance(rows, slice) else rows.to(q_bhid.device)
+        mask = mask_of_rows(mask_bhij, place)
+        outputs.append(attend_sequences(q_bhid[:, :, place], i[rows], keys[phase], terms.phases[phase], mask))
+        order.append(torch.arange(len(i))[rows])
+    if len(outputs) == 1:
+        return outputs[0]
+    joined, at = torch.cat(outputs, 2), torch.cat(order)
+    return joined if bool((at.diff() > 0).all()) else joined[:, :, torch.argsort(at).to(joined.device)]
+
+
+def rows_of_phases(written_i: Tensor | None, terms: LayerTerms) -> list[tuple[slice | Tensor, int]]:
+    """The queries of each phase that has some, and which of `terms.phases` it is."""
+    if written_i is None or len(terms.phases) == 1 or not written_i.any():
+        return [(slice(None), 0)]
+    if written_i.all():
+        return [(slice(None), 1)]
+    return [(_adjacent((written_i == bool(phase)).nonzero().flatten()), phase) for phase in (0, 1)]
+
+
+def _adjacent(rows: Tensor) -> slice | Tensor:
+    """Rows as a slice where they are adjacent: it needs no copy."""
+    first, last = int(rows[0]), int(rows[-1]) + 1
+    return slice(first, last) if last - first == len(rows) else rows
+
+
+def mask_of_rows(mask_bhij: Tensor | None, rows: slice | Tensor) -> Tensor | None:
     """The rows of a mask, where there is one."""
     return None if mask_bhij is None else mask_bhij[:, :, rows]
 

@@ -53,6 +53,11 @@ class LayerTerms(NamedTuple):
         ]
 
     @property
+    def phases(self) -> tuple[LayerTerms, ...]:
+        """The terms of tokens that are read, and of those that the model writes, if these differ."""
+        return tuple(self._replace(extension=phase) for phase in _complete_phases(self.extension))
+
+    @property
     def heads_here(self) -> Facts:
         """The facts with the heads that these terms are of: the shapes that are computed with."""
         if self.of_heads is None:
@@ -172,6 +177,11 @@ def _places(heads: Sequence[int]) -> Heads:
 def take_heads(x_bhnd: Tensor, heads: Heads) -> Tensor:
     """Some heads of a tensor, [batch, these heads, ...]."""
     return x_bhnd[:, heads] if isinstance(heads, slice) else x_bhnd.index_select(1, heads.to(x_bhnd.device))
+
+
+@lru_cache(maxsize=1024)
+def _complete_phases(extension: Extension) -> tuple[Extension, ...]:
+    return tuple(complete(phase) for phase in extension.phases)
 
 
 class PartTerms(NamedTuple):

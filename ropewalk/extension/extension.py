@@ -88,6 +88,19 @@ class Extension:
         return self.positions or Sequential()
 
     @property
+    def writing(self) -> Extension:
+        """What is in force in tokens that the model writes; the extension itself where that is the same."""
+        overrides: dict[str, Any] = {
+            name: tuple((key, part.writing) for key, part in getattr(self, name)) for name in OVERRIDES
+        }
+        return replace(self, reach=None if self.reach is None else self.reach.writing, **overrides)
+
+    @property
+    def phases(self) -> tuple[Extension, ...]:
+        """What is in force in tokens that are read, and in those that the model writes, if that differs."""
+        return (self,) if self.writing == self else (self, self.writing)
+
+    @property
     def layer_items(self) -> Overrides:
         """`layers` as stored: pairs of a layer and its extension, in order."""
         return cast(Overrides, self.layers)
@@ -158,6 +171,8 @@ class Extension:
         facts = self.builds_on(facts)
         for override in _by_index("layer", self.layer_items, facts.layers).values():
             self._overridden(override).check_against(facts)
+        if self.writing != self:
+            self.writing.check_against(facts)
         if self.heads:
             for part in self.head_parts(facts):
                 part.extension.check_against(facts)

@@ -30,7 +30,8 @@ def layer_extension(extension: Extension, facts: Facts, weights: Mapping[str, We
         local.check_weights(weights, facts)
     for part in local.head_parts(facts):
         _require_numbers(part.extension, facts)
-        _require_no_decay(part.extension, facts)
+        for phase in part.extension.phases:
+            _require_no_decay(phase, facts)
     return local
 
 
@@ -92,6 +93,14 @@ def require_mask(model_mask_bhij: Tensor | None, q_bhid: Tensor, k_bgjd: Tensor)
         raise InvalidValue("model_mask_bhij", rule, f"{model_mask_bhij.dtype} {got[0]} on {got[1]}")
 
 
+def require_written(written_bj: Tensor | None, k_bgjd: Tensor) -> None:
+    """Refuse what does not say of every token whether the model wrote it."""
+    shape = (k_bgjd.shape[0], k_bgjd.shape[2])
+    if written_bj is not None and (tuple(written_bj.shape) != shape or written_bj.dtype != torch.bool):
+        rule = f"true or false of each of {shape} tokens"
+        raise InvalidValue("written_bj", rule, f"{written_bj.dtype} {tuple(written_bj.shape)}")
+
+
 class Tokens(NamedTuple):
     """What is said of the tokens whose keys attention sees. By default each row is one text, numbered by the extension.
 
@@ -105,12 +114,15 @@ class Tokens(NamedTuple):
             in images; then `positions_bj` orders the tokens.
         last_seen_bj: [batch, keys], the position up to which a token sees, if that is later than its own, as where the
             tokens of an image see each other.
+        written_bj: [batch, keys], whether the model wrote a token rather than read it, for a reach that tells them
+            apart; without it all are read.
     """
 
     positions_bj: Tensor | None = None
     documents_bj: Tensor | None = None
     pair_positions_bjp: Tensor | None = None
     last_seen_bj: Tensor | None = None
+    written_bj: Tensor | None = None
 
     @property
     def of_images(self) -> bool:
@@ -121,8 +133,10 @@ class Tokens(NamedTuple):
         """The position of every key, as passed or as the extension numbers every text; all fields are checked."""
         numbers_bj = self._numbers(k_bgjd, extension)
         for part in extension.head_parts(facts) if self.of_images else ():
-            self._require_pair_positions(numbers_bj, part.extension, facts)
-            self._require_last_seen(numbers_bj, part.extension, facts)
+            for phase in part.extension.phases:
+                self._require_pair_positions(numbers_bj, phase, facts)
+                self._require_last_seen(numbers_bj, phase, facts)
+        require_written(self.written_bj, k_bgjd)
         return numbers_bj
 
     def _numbers(self, k_bgjd: Tensor, extension: Extension) -> Tensor:

@@ -36,6 +36,19 @@ def why_not_all_heads(extension: Extension) -> DoesNotFit | None:
     return DoesNotFit.because("heads", sentence, remedy="only Ropewalk's own attention in transformers computes it")
 
 
+def why_not_one_phase(extension: Extension) -> DoesNotFit | None:
+    """Why tokens that are read and tokens that are written are not computed alike; None where they are."""
+    if extension.writing == extension:
+        return None
+    told = [reach for part in extension.parts if (reach := part.reach) is not None and reach.writing != reach]
+    sentence = (
+        f"{told[0].name} sees more in tokens that a model writes than in those of a prompt, and neither configs nor "
+        "pages say which token is which"
+    )
+    remedy = "only Ropewalk's own attention in transformers computes it; sinks and window are the same in all tokens"
+    return DoesNotFit.because("reach", sentence, remedy=remedy)
+
+
 def why_not_static(extension: Extension, facts: Facts) -> DoesNotFit | None:
     """Why rows differ, or what there is besides frequencies; None where one table of every row is all."""
     if reason := why_not_all_heads(extension):
@@ -86,7 +99,7 @@ def constant_scale(extension: Extension, facts: Facts) -> ConstantScale:
 
 def why_not_in_pages(extension: Extension, facts: Facts) -> DoesNotFit | None:
     """Why keys that are rotated once, when they are written, are not those of every row; None where they are."""
-    if reason := why_not_all_heads(extension):
+    if reason := why_not_all_heads(extension) or why_not_one_phase(extension):
         return reason
     if not extension.frequencies_or_rope.table(facts, 1).log_decay.any():
         return None

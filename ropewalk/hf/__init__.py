@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ropewalk.hf.attach.extend import extend as extend, extended as extended
     from ropewalk.hf.attach.handle import Handle as Handle
+    from ropewalk.hf.runtime.caches import writing as writing
     from ropewalk.hf.use.contexts import (
         ContextAnswer as ContextAnswer,
         nbce_generate as nbce_generate,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "attach.extend": ("extend", "extended"),
     "attach.handle": ("Handle",),
+    "runtime.caches": ("writing",),
     "use.contexts": ("ContextAnswer", "nbce_generate", "nbce_stream"),
     "use.contrast": ("contrast_stream",),
     "use.convert": ("convert",),

@@ -28,6 +28,7 @@ NAMES = [
     ),
     pytest.param("fit", marks=pytest.mark.nightly),  # twenty seconds
     *("leaderboard", "load", "nbce_generate", "nbce_stream", "parse", "reference_attention", "save", "score", "stream"),
+    "writing",
 ]
 
 

@@ -26,6 +26,7 @@ from ropewalk.methods.reach import (
     LambdaMask,
     LaMPE,
     LeakyReRoPE,
+    ReadingWindow,
     ReRoPE,
     ReRoPEByParts,
     SelfExtend,
@@ -105,6 +106,19 @@ def test_parameters_are_keywords_with_known_names(name):
 )
 def test_the_authors_values(name, slot, expected):
     assert getattr(parse(name, **CONTEXT), slot) == expected
+
+
+def test_swaa_reads_with_the_authors_window_in_every_second_layer():
+    """SWAAConfig(sliding_window_size=2048, keep_first=100, force_fa_decode=True, non_sliding_layers=[1, 3, 5])."""
+    swaa = parse("swaa", **CONTEXT)
+    assert swaa.reach == ReadingWindow(window=2048, n_sink=100)
+    assert [layer for layer in range(24) if swaa.at_layer(layer, MODEL).reach == Causal()] == list(range(1, 24, 2))
+    rare = parse("swaa:every=4", trained_len=512, layers=8)  # every fourth from layer 1, as they train
+    assert rare.reach == ReadingWindow(window=256, n_sink=12)
+    assert [layer for layer, _ in rare.layer_items] == [1, 5]
+    assert parse("swaa:every=0", **CONTEXT).layers == ()
+    with pytest.raises(InvalidValue, match="every must be 0, or at least 2, got 1; every=1 would be the"):
+        parse("swaa:every=1", **CONTEXT)
 
 
 @pytest.mark.parametrize(("trained_len", "expected"), [(131_072, (43_690, 128)), (512, (170, 42)), (16, (5, 1))])
@@ -287,7 +301,7 @@ def test_a_preset_over_layers_is_no_other_preset_on_any_number_of_layers(name, l
             assert not equal(without_rerope(extension), without_rerope(composition), layers, 64), other
 
 
-@pytest.mark.parametrize("name", LAYERED)
+@pytest.mark.parametrize("name", [name for name in LAYERED if needs(name) == "training"])
 def test_a_window_that_hides_nothing_in_training_is_refused(name):
     kind = "chunk" if name == "irope" else "window"
     parse(f"{name}:{kind}=511", trained_len=512, layers=12)

@@ -21,6 +21,7 @@ from ropewalk.attention.problem import LayerTerms, layer_terms
 from ropewalk.attention.rotation.rotate import Rotation, compute_dtype, rotation_at
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
+from ropewalk.extension.inputs import require_written
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Table
 from ropewalk.methods.positions import Sequential
@@ -91,6 +92,8 @@ class CacheState(StoredKeys):
         numbering = self.terms.extension.positions_or_sequential
         if not isinstance(numbering, Sequential):
             raise InvalidValue("positions", "sequential with a cache", numbering, remedy="use others in training only")
+        self.phases = tuple(phase.extension.reach_or_causal.spans() for phase in self.terms.phases)
+        self.spans = tuple(span for spans in self.phases for span in spans)
         self.begins = (begins[0],) if len(set(begins)) == 1 else tuple(begins)
         self.rows = len(begins)
         self.first = torch.tensor(self.begins)
@@ -119,6 +122,11 @@ class CacheState(StoredKeys):
             state = self._of_rows[begins] = CacheState.__new__(CacheState)
             state._begin(self.terms, begins, self.spare)
         return self._of_rows[begins]
+
+    def spans_of(self, phase: int) -> range:
+        """Which of `spans` are those of tokens that are read (0), or of those that the model writes (1)."""
+        first = sum(len(spans) for spans in self.phases[:phase])
+        return range(first, first + len(self.phases[phase]))
 
     @property
     def members(self) -> list[CacheState]:
@@ -158,6 +166,32 @@ class CacheState(StoredKeys):
             "rotation through a cache", spec, (at_bn,), computed, 2 * at_bn.numel() * len(tables[0].inv_freq)
         )
 
+    def told_apart(self, written_bn: Tensor | None, k_bgjd: Tensor) -> Tensor | None:
+        """Which of the new tokens the model wrote, checked, if the reach tells them apart."""
+        if written_bn is None:
+            return None
+        require_written(written_bn, k_bgjd)
+        return None if len(self.phases) == 1 else written_bn.cpu()
+
+    def carries(self, i: Tensor) -> bool:
+        """Every row has a token; and with a decay, which counts from the query, the query is at its true position."""
+        if int(i.min()) < 0:
+            return False
+        return not self.decays or all(bool((span.q_at(i) == i).all()) for span in self.spans)
+
+    def rows_alike(self, batch: int, written_bn: Tensor | None) -> list[tuple[slice | list[int], int, Tensor | None]]:
+        """Rows that begin with the same number, and of whose new tokens the model wrote the same."""
+        if written_bn is None and len(self.begins) == 1:
+            return [(slice(None), self.begins[0], None)]
+        begins = self.begins * (batch if len(self.begins) == 1 else 1)
+        kinds = [None] * batch if written_bn is None else list(written_bn)
+        groups: dict[tuple[int, bytes], list[int]] = {}
+        for row, (begin, kind) in enumerate(zip(begins, kinds, strict=True)):
+            groups.setdefault((begin, b"" if kind is None else kind.numpy().tobytes()), []).append(row)
+        return [
+            (slice(None) if len(groups) == 1 else rows, begins[rows[0]], kinds[rows[0]]) for rows in groups.values()
+        ]
+
     def _buffers(self) -> tuple[list[KVBuffer], list[Span], list[int]]:
         """The buffers, a span that each is for, and the buffer of each span. Spans of one copy of keys share one."""
         needs, copies = [span_retention(span) for span in self.spans], self.copies()
@@ -169,6 +203,13 @@ class CacheState(StoredKeys):
         stored = [self.spans[keys.index(key)] for key in total]
         buffers = [_buffer(need, self.begins, self.spare) for need in total.values()]
         return buffers, stored, [list(total).index(key) for key in keys]
+
+
+def phase_of(written_bn: Tensor | None) -> int | None:
+    """0 where all tokens are read, 1 where the model wrote all; None where they differ."""
+    if written_bn is None or not written_bn.any():
+        return 0
+    return 1 if written_bn.all() else None
 
 
 def _buffer(need: Retention, begins: Sequence[int], spare: int) -> KVBuffer:

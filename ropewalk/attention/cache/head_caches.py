@@ -59,14 +59,19 @@ class HeadCaches:
         for cache in self._caches:
             cache.forget(tokens)
 
-    def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
+    def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, written_bn: Tensor | None = None) -> Tensor:
         """Store the next n tokens and return their outputs, [batch, heads, n, value size]; zeros for padded ones."""
         facts = self.state.terms.facts
         if self.count == 0 or (q_bhid.shape[1], k_bgjd.shape[1]) != (facts.heads, facts.groups):  # parts check the rest
             require_shapes(q_bhid, k_bgjd, v_bgjd, facts)
         parts = [part for part, _ in self.state.parts]
         outputs = [
-            cache.read(take_heads(q_bhid, part.query_heads), *(take_heads(x, part.key_heads) for x in (k_bgjd, v_bgjd)))
+            cache.read(
+                take_heads(q_bhid, part.query_heads),
+                take_heads(k_bgjd, part.key_heads),
+                take_heads(v_bgjd, part.key_heads),
+                written_bn,
+            )
             for part, cache in zip(parts, self._caches, strict=True)
         ]
         return join_heads(parts, outputs)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ropewalk.attention.cache.buffers import BufferUpdate, CacheState, Lanes, Stage
-from ropewalk.attention.dispatch import attend_sequences
+from ropewalk.attention.cache.buffers import BufferUpdate, CacheState, Lanes, Stage, phase_of
+from ropewalk.attention.dispatch import attend_phases
 from ropewalk.attention.layout.segments import SpanKeys
 from ropewalk.attention.rotation.rotate import (
     Rotation,
@@ -85,20 +85,21 @@ class LayerCache:
             rule = f"at most {self.state.spare} once a window is full, since older keys are overwritten"
             raise InvalidValue("tokens", rule, tokens, remedy="create the state with a larger spare")
 
-    def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
+    def read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, written_bn: Tensor | None = None) -> Tensor:
         """Store the next n tokens and return their outputs, [batch, heads, n, value size]; zeros for padded ones.
 
         `q_bhid` is [batch, heads, n, head_dim], `k_bgjd` and `v_bgjd` [batch, kv_heads, n, head_dim or value size].
+        `written_bn` says which of the tokens the model wrote, for a reach that tells them apart.
         """
         self._check(q_bhid, k_bgjd, v_bgjd)
         with torch.no_grad():
-            return self._read(q_bhid, k_bgjd, v_bgjd)
+            return self._read(q_bhid, k_bgjd, v_bgjd, self.state.told_apart(written_bn, k_bgjd))
 
-    def _read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
-        alone = k_bgjd.shape[2] == 1
-        step = decode_step(self.state, self.count, q_bhid.dtype, q_bhid.device) if alone else None
+    def _read(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, written_bn: Tensor | None) -> Tensor:
+        phase = phase_of(written_bn) if k_bgjd.shape[2] == 1 else None
+        step = None if phase is None else decode_step(self.state, self.count, q_bhid.dtype, q_bhid.device, phase)
         with torch.autocast(q_bhid.device.type, enabled=False):
-            out = self._token(step, q_bhid, k_bgjd, v_bgjd) if step else self._chunk(q_bhid, k_bgjd, v_bgjd)
+            out = self._token(step, q_bhid, k_bgjd, v_bgjd) if step else self._chunk(q_bhid, k_bgjd, v_bgjd, written_bn)
         self.count += k_bgjd.shape[2]
         self._furthest = max(self._furthest, self.count)
         return out
@@ -206,7 +207,7 @@ class LayerCache:
         rotation = self.state.rotation(at, stage, k_bgjd.dtype, keys=True, device=k_bgjd.device)
         return rotate(k_bgjd, rotation, self.state.terms.facts.interleaved) if rotation else k_bgjd
 
-    def _chunk(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor) -> Tensor:
+    def _chunk(self, q_bhid: Tensor, k_bgjd: Tensor, v_bgjd: Tensor, written_bn: Tensor | None) -> Tensor:
         """Any number of tokens: attention over stored and new tokens, within each row's sequence."""
         state, slots = self.state, torch.arange(self.count, self.count + k_bgjd.shape[2])
         numbers = state.numbers(slots)
@@ -215,16 +216,15 @@ class LayerCache:
             updates.append(buffer.extend(self._lanes[n], self._new_lanes(n, numbers, k_bgjd, v_bgjd), self.count))
             self._lanes[n], self._stages[n] = updates[n].lanes, None
         out = v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1])
-        for begin in dict.fromkeys(state.begins):
-            rows = [row for row, other in enumerate(state.begins) if other == begin]
-            selected = slice(None) if len(state.begins) == 1 else rows
+        for selected, begin, written_n in state.rows_alike(len(q_bhid), written_bn):
             padded = max(0, -begin - self.count)
             if padded < len(slots):
                 keys = [self._keys(n, update, selected, begin, len(slots)) for n, update in enumerate(updates)]
-                out[selected, :, padded:] = attend_sequences(
+                out[selected, :, padded:] = attend_phases(
                     q_bhid[selected, :, padded:],
                     slots[padded:] + begin,
-                    [keys[n] for n in state.buffer_of],
+                    None if written_n is None else written_n[padded:],
+                    [[keys[state.buffer_of[n]] for n in state.spans_of(phase)] for phase in range(len(state.phases))],
                     state.terms,
                 )
         return out
@@ -271,29 +271,27 @@ class DecodeStep(NamedTuple):
     reads: list[BufferRead]
 
 
-def decode_step(state: CacheState, count: int, dtype: torch.dtype, device: torch.device) -> DecodeStep | None:
-    """The step of a token, once for all layers; None if a row has none at this slot, or if xpos decay rules it out."""
-    key = (count, dtype, device)
+def decode_step(
+    state: CacheState, count: int, dtype: torch.dtype, device: torch.device, phase: int = 0
+) -> DecodeStep | None:
+    """The step of a token, once for all layers; None if a row has none at this slot, or if xpos decay rules it out.
+
+    `phase` is 1 for a token that the model wrote.
+    """
+    key = (count, dtype, device, phase)
     if state.latest is None or state.latest[0] != key:
         i = state.numbers(torch.tensor([count]))
-        step = _step(state, i, dtype, device) if _is_carried(state, i) else None
+        step = _step(state, i, dtype, device, phase) if state.carries(i) else None
         state.latest = key, step
         return step
     latest: DecodeStep | None = state.latest[1]
     return latest
 
 
-def _is_carried(state: CacheState, i: Tensor) -> bool:
-    """Every row has a token; and with a decay, which counts from the query, the query is at its true position."""
-    if int(i.min()) < 0:
-        return False
-    return not state.decays or all(bool((span.q_at(i) == i).all()) for span in state.spans)
-
-
-def _step(state: CacheState, i: Tensor, dtype: torch.dtype, device: torch.device) -> DecodeStep:
+def _step(state: CacheState, i: Tensor, dtype: torch.dtype, device: torch.device, phase: int) -> DecodeStep:
     count, numbers = int(i[0]) - state.begins[0], i[:, 0]
     stage = state.stage(numbers.tolist())
-    views = [view for n in range(len(state.spans)) for view in _views(state, n, numbers, count)]
+    views = [view for n in state.spans_of(phase) for view in _views(state, n, numbers, count)]
     positions = _Positions(keys_differ=state.decays)
     queries = [positions.index(state.spans[view.span].q_rotated(i, state.turns), keys=False) for view in views]
     stores = [

@@ -47,12 +47,13 @@ def reach_retention(reach: Reach) -> Retention:
 
 
 def extension_retention(extension: Extension) -> Retention:
-    """What any head of a layer can still see."""
-    return functools.reduce(Retention.__or__, map(reach_retention, extension.reaches))
+    """What any head of a layer can still see, be it in tokens that are read or in those that the model writes."""
+    reaches = [reach for phase in extension.phases for reach in phase.reaches]
+    return functools.reduce(Retention.__or__, map(reach_retention, reaches))
 
 
 def sees_everything(extension: Extension) -> bool:
-    """Whether every head of a layer can see all past keys."""
+    """Whether every head of a layer can see all past keys, in tokens that are read too."""
     return all(reach_retention(reach).everything for reach in extension.reaches)
 
 

@@ -73,6 +73,12 @@ class SequenceGroup(NamedTuple):
     queries: int
     pair_positions: Tensor | None = None  # where each pair of a token stands, [tokens, pairs], if that differs
     last_seen: Tensor | None = None  # the number of the last token that each token sees, if that is later
+    written: Tensor | None = None  # whether the model wrote each token, if a reach tells them apart
+
+    @property
+    def queries_written(self) -> Tensor | None:
+        """Whether the model wrote each query."""
+        return None if self.written is None else self.written[len(self.numbers) - self.queries :]
 
     @property
     def query_numbers(self) -> Tensor:
@@ -89,7 +95,8 @@ def sequence_groups(numbers_bj: Tensor, tokens: Tokens, queries: int) -> list[Se
     numbers_bj = numbers_bj.cpu()
     documents_bj = torch.zeros_like(numbers_bj) if tokens.documents_bj is None else tokens.documents_bj.cpu()
     first_query = numbers_bj.shape[1] - queries
-    of_tokens = [x if x is None else x.cpu() for x in (tokens.pair_positions_bjp, tokens.last_seen_bj)]
+    stated = (tokens.pair_positions_bjp, tokens.last_seen_bj, tokens.written_bj)
+    of_tokens = [x if x is None else x.cpu() for x in stated]
     groups: dict[tuple[object, ...], SequenceGroup] = {}
     for row, (numbers, documents) in enumerate(zip(numbers_bj, documents_bj, strict=True)):
         for slots in _runs(numbers, documents):

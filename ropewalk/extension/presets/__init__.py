@@ -26,6 +26,7 @@ from ropewalk.extension.presets.inference import (
     self_logistic as self_logistic,
     streaming as streaming,
     string as string,
+    swaa as swaa,
     window as window,
 )
 from ropewalk.extension.presets.schedules import (
@@ -118,6 +119,7 @@ ALL: tuple[Callable[..., Extension], ...] = (
     ms_poe,
     lampe,
     self_logistic,
+    swaa,
     log_n,
     nbce,
     parallel_windows,

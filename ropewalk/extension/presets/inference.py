@@ -7,17 +7,19 @@ from bisect import bisect_left
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, squeeze, target_or
+from ropewalk.extension.presets.arguments import Length, checked_arguments, require_whole, share_of, squeeze, target_or
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.decoding import NBCE, MeanPooling
 from ropewalk.methods.reach import (
     DPE,
     SELF,
     Blockwise,
+    Causal,
     DualChunk,
     LambdaMask,
     LaMPE,
     LeakyReRoPE,
+    ReadingWindow,
     ReRoPE,
     ReRoPEByParts,
     SelfExtend,
@@ -30,6 +32,7 @@ from ropewalk.methods.scales import LogN
 
 # The authors' for Llama 3.1, the only one of their models whose bands stay within its trained length.
 DPE_GROUPS = (2, 32, 32, 2, 2, 2, 2, 1)
+SWAA_LONG = 4096  # trained tokens from which on SWAA's window and sinks are the authors'
 
 
 @checked_arguments
@@ -59,6 +62,37 @@ def streaming(*, window: int | None = None, n_sink: int = 4, trained_len: Length
     """
     size = share_of("streaming", "window", window, trained_len, less=n_sink)
     return Extension(reach=Sinks(window=size, n_sink=n_sink))
+
+
+@checked_arguments
+def swaa(
+    *,
+    window: int | None = None,
+    n_sink: int | None = None,
+    every: int = 2,
+    layers: int,
+    trained_len: Length = None,
+) -> Extension:
+    """SWAA: tokens of a prompt see the last 2048 keys and the first 100, in every second layer; written ones see all.
+
+    The layers 1, 1 + every, ... see all keys in all tokens; with every=0 none does. Sinks keep their distance, so that
+    beyond the trained length a schedule such as yarn is needed too. A model trained on few tokens has a window of half
+    of them, and a fortieth as sinks.
+
+    Source: Yu et al. 2025, arXiv:2512.10411; yuyijiong/sliding-window-attention-adaptation, README (2048, 100).
+    """
+    require_whole("layers", layers)
+    if every < 0 or every == 1:
+        raise InvalidValue("every", "0, or at least 2", every, remedy="every=1 would be the model as it is")
+    least = min(trained_len or SWAA_LONG, SWAA_LONG)
+    full = range(1, layers, every) if every else ()
+    return Extension(
+        reach=ReadingWindow(
+            window=max(least // 2, 1) if window is None else window,
+            n_sink=min(max(least // 40, 1), 100) if n_sink is None else n_sink,
+        ),
+        layers={layer: Extension(reach=Causal()) for layer in full},
+    )
 
 
 @checked_arguments

@@ -35,7 +35,7 @@ from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import FILE, close
 from ropewalk.hf.checkpoint.config_schedule import standard_config, temperature_of, why_not_expressible
 from ropewalk.hf.checkpoint.fetch import runs_own_code
-from ropewalk.hf.runtime.caches import SPARE
+from ropewalk.hf.runtime.caches import SPARE, generating
 from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE
 from ropewalk.hf.runtime.layer import PREFIX, ExtendedLayer
 
@@ -67,7 +67,8 @@ def _generate(host: PreTrainedModel) -> Callable[..., Any]:
     @functools.wraps(of_class)
     def generate(*args: Any, **kwargs: Any) -> Any:
         arguments = dict(inspect.signature(of_class).bind_partial(*args, **kwargs).arguments)
-        with scoped(SPARE, _spare(host, arguments)):
+        arguments |= arguments.pop("kwargs", {})
+        with scoped(SPARE, _spare(host, arguments)), generating(arguments):
             return of_class(*args, **kwargs)
 
     return generate
@@ -75,7 +76,6 @@ def _generate(host: PreTrainedModel) -> Callable[..., Any]:
 
 def _spare(host: PreTrainedModel, arguments: dict[str, Any]) -> int:
     """How many tokens may be removed again in this call: none, unless an assistant proposes them."""
-    arguments |= arguments.pop("kwargs", {})
     assistant = arguments.get("assistant_model")
     configs = [
         arguments.get("generation_config"),

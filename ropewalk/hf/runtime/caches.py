@@ -1,9 +1,10 @@
-"""The caches of an extended model, and which pass owns one."""
+"""The caches of an extended model, which pass owns one, and which tokens a model writes."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from transformers.cache_utils import CacheLayerMixin, DynamicLayer, DynamicSlidi
 
 from ropewalk.attention import CacheState, cache_for
 from ropewalk.attention.cache.buffers import RingBuffer
+from ropewalk.attention.scoped import scoped
 from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.probed_layer import layer_bytes
@@ -214,3 +216,60 @@ def adopt(cache: DynamicCache, states: Mapping[int, CacheState]) -> None:
         layers[slot] = ExtendedCacheLayer(state)
     cache.layers = layers
     cache.layer_class_to_replicate = None
+
+
+# Which tokens of a pass the model writes, for a reach that sees less while it reads.
+#
+# Legend: b batch, i query.
+
+
+Firsts = tuple[int, ...]  # the first written token of every row, or of all rows
+_WRITTEN_FROM: ContextVar[Firsts | None] = ContextVar("written from", default=None)
+
+
+@contextmanager
+def writing(first: int | Sequence[int] = 0) -> Iterator[None]:
+    """Inside this block a model writes the tokens from `first` on, and reads those before: where the prompt ends.
+
+        with rw.writing(30):  # a prompt of 30 tokens; writing() where all are written, as in a loop of your own
+            loss = model(ids, labels=ids).loss
+
+    Outside, a pass reads all of its tokens. `generate`, `rw.stream` and `rw.nbce_generate` say by themselves what they
+    write. It matters for a reach that tells them apart alone, such as that of swaa.
+
+    Args:
+        first: counted as the cache counts, padding included; a number, or one for each row.
+    """
+    stated = (first,) if isinstance(first, int) else tuple(first)
+    if not stated or any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in stated):
+        raise InvalidValue("first", "a whole number, at least 0, or one for each row", first)
+    with scoped(_WRITTEN_FROM, stated):
+        yield
+
+
+@contextmanager
+def generating(arguments: Mapping[str, Any]) -> Iterator[None]:
+    """A call of `generate`: what follows its prompt is written. What a block around it says stays in force."""
+    if _WRITTEN_FROM.get() is not None:
+        yield
+        return
+    with writing(_prompt_len(arguments)):
+        yield
+
+
+def _prompt_len(arguments: Mapping[str, Any]) -> int:
+    """The length of a prompt. Where a cache is continued by new tokens alone, the mask has the whole length."""
+    names = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
+    stated = [x for name in names if isinstance(x := arguments.get(name), Tensor) and x.dim() > 1]
+    return max((x.shape[1] for x in stated), default=1)  # without a prompt, one token begins the text
+
+
+def written_of(batch: int, past: int, total: int) -> Tensor | None:
+    """Which slots from `past` to `total` the model writes, [batch, tokens]; nothing where it reads all of them."""
+    firsts = _WRITTEN_FROM.get()
+    if firsts is None:
+        return None
+    if len(firsts) not in (1, batch):
+        raise InvalidValue("first", f"a number, or one for each of {batch} rows", list(firsts))
+    written_bi = (torch.arange(past, total) >= torch.tensor(firsts)[:, None]).expand(batch, -1)
+    return written_bi if written_bi.any() else None

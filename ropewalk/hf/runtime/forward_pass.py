@@ -15,6 +15,7 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.inputs import PAD
 from ropewalk.hf.probe.capture import RotaryOutput, last_seen
 from ropewalk.hf.probe.probed_layer import CachedLayer
+from ropewalk.hf.runtime.caches import written_of
 from ropewalk.methods.positions import Positions
 
 # Tokens of an image that see each other: the last key that each query sees, noted on the padding mask of a pass.
@@ -138,6 +139,7 @@ class ForwardPass(NamedTuple):
     shifts: frozenset[int] | None  # position ids minus the positions that the cache counts; None without position ids
     rotations: Rotations
     caller_arguments: frozenset[str]  # the names of the arguments that the caller passed
+    written_bi: Tensor | None  # which tokens of this pass the model writes; None where it reads all
 
     def cache_layer(self, layer: int) -> Any:
         """The layer of the cache that holds a layer's keys; None without one."""
@@ -223,7 +225,7 @@ def make_pass(
     return ForwardPass(
         *(cache, numbers, documents, total, queries, places, offsets, rooms),
         *(real is not None, wants_weights, SharedLayout(), drawn, sees_later),
-        *(axes, shifts, Rotations(), caller_arguments),
+        *(axes, shifts, Rotations(), caller_arguments, written_of(batch, past, total)),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from ropewalk.attention import attend
 from ropewalk.attention.layout.sequences import share_results
@@ -124,6 +125,9 @@ def attach_layer(
     # Random positions are for training, and come with each forward pass.
     local = replace(local, positions=None, frequencies=schedule, scales=_felt_scales(local, layer))
     local = replace(local, heads=_felt_heads(local, layer))
+    if layer.own_mask and local.writing != local:
+        sentence = f"layer type {type(layer.module).__name__} makes one mask for tokens that are read and written alike"
+        raise DoesNotFit.because("reach", sentence, remedy="use a reach that does not tell them apart, such as window")
     local.check_against(facts)
     facts = local.builds_on(facts)
     learning = local.weights(facts, torch.Generator().manual_seed(depth))
@@ -258,7 +262,7 @@ def attention(
         if isinstance(cache_layer, ExtendedCacheLayer):
             _require_earlier(later)
             cache_layer.expected = False
-            out = cache_layer.memory.read(q_bhid, k_bgjd, v_bgjd)
+            out = cache_layer.memory.read(q_bhid, k_bgjd, v_bgjd, now.written_bi)
         else:
             out, weights = _attend(layer, now, q_bhid, k_bgjd, v_bgjd, mask, later)
     return out.transpose(1, 2).contiguous(), weights
@@ -315,6 +319,8 @@ def _attend(
         tokens = tokens._replace(pair_positions_bjp=now.axes.of_pairs(layer.probed.axes, now.total - keys))
     if later is not None:
         tokens = tokens._replace(last_seen_bj=last_seen_positions(later, numbers, keys))
+    if now.written_bi is not None:  # earlier tokens are keys alone, of which it does not matter
+        tokens = tokens._replace(written_bj=pad(now.written_bi, (keys - now.queries, 0)))
     terms = (layer.extension, layer.facts, tokens)
     of_layer: dict[str, Any] = {
         "weights": layer.weights,

@@ -21,6 +21,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension.parsing import parse
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.probe.host import device_of, quiet
+from ropewalk.hf.runtime.caches import writing
 from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, sampler
 from ropewalk.methods.decoding import Decoding
 
@@ -120,7 +121,8 @@ def _answer(
             return
         yield ContextToken(token, None if last is None else last - 1)
         for group in groups:
-            group.read(torch.full((len(group.mask), 1), token))
+            with writing():
+                group.read(torch.full((len(group.mask), 1), token))
 
 
 class _RowGroup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -20,13 +21,14 @@ from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.hf.attach.handle import handle_of, host_of
 from ropewalk.hf.probe.host import device_of, is_quantised, quiet
 from ropewalk.hf.probe.max_length import require_held
-from ropewalk.hf.runtime.caches import held_bytes
+from ropewalk.hf.runtime.caches import held_bytes, writing
 
 # Read long texts chunk by chunk through a cache, and generate without end, in the memory of one chunk.
 #
 # Legend: b batch, n token, d hidden dimension, v word.
 
 
+NOTHING_SAID = nullcontext()  # of which tokens are written
 CHUNK_LEN, LEAST_CHUNK = 4096, 512  # tokens of a chunk; a model's own attention also computes what its mask hides
 MOST_PAIRS = 2**24  # of a chunk and the whole text, which such a mask has a number for: 64 MiB in float32
 MOST_ON_GPU = 2**27  # where eight times as many chunks would take longer than what a mask hides
@@ -69,13 +71,18 @@ def score_tokens(
     numbers: Tensor | None = None,
     cache: DynamicCache | None = None,
     piece: int = CHUNK_LEN,
+    written: int = 0,
 ) -> TokenScores:
     """The loss of every token but the first, and whether it is the model's likeliest token.
 
     `numbers` [tokens] are positions other than 0, 1, 2, ...; the text is then read as one chunk. `cache` holds what was
-    read before, and then all of these tokens but the last too.
+    read before, and then all of these tokens but the last too. The last `written` tokens count as the model's own, as
+    if it had generated them.
     """
-    losses, hits = zip(*_read(model, ids, piece, OutputHead.token_scores, numbers=numbers, cache=cache), strict=True)
+    before = 0 if cache is None else int(cache.get_seq_length())
+    with writing(before + ids.shape[1] - written) if written else NOTHING_SAID:
+        scores = list(_read(model, ids, piece, OutputHead.token_scores, numbers=numbers, cache=cache))
+    losses, hits = zip(*scores, strict=True)
     return TokenScores(torch.cat(losses, 1), torch.cat(hits, 1))
 
 
@@ -268,8 +275,8 @@ def _write(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count: i
         "logits_to_keep": 1,
     }
 
-    def read(ids: Tensor) -> Tensor:
-        with evaluating, torch.no_grad():
+    def read(ids: Tensor, context: AbstractContextManager[None] = NOTHING_SAID) -> Tensor:
+        with evaluating, torch.no_grad(), context:
             logits: Tensor = host(input_ids=ids, **kwargs, **_places(host, ids, kwargs)).logits
         return logits[:, -1]
 
@@ -282,7 +289,7 @@ def _write(host: PreTrainedModel, parts: Iterator[Tensor], choose: Any, count: i
         _require_same(host, handle, "stream")
         made += 1
         if made != count:
-            logits_bv = read(token_b[:, None])
+            logits_bv = read(token_b[:, None], writing())
 
 
 def _check(ids: Any, piece: int, least: int = 1) -> None:
@@ -303,7 +310,7 @@ def _require_known(host: PreTrainedModel, ids: Tensor) -> None:
 @torch.no_grad()
 def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
     """The output head of the model, compared with its logits on the first tokens of one text."""
-    with quiet(host):  # not of every text of a batch: with 262,144 words the comparison needs 40 MiB a text
+    with quiet(host), writing():  # not of every text of a batch: with 262,144 words the comparison needs 40 MiB a text
         return OutputHead(host.get_output_embeddings(), _head_scale(host, ids[:1, :PROBED]))  # type: ignore[no-untyped-call]
 
 

@@ -27,8 +27,8 @@ def score_answer(subject: Subject, prompt: Prompt) -> AnswerScore:
     Greedy decoding is right if every token of the answer is the likeliest after the right ones before it.
     """
     ids = torch.tensor([[*prompt.ids, *prompt.answer_ids]], device=subject.device)
-    scores = score_tokens(subject.model, ids)
     last = len(prompt.answer_ids)
+    scores = score_tokens(subject.model, ids, written=last)
     return AnswerScore(bool(scores.hits[0, -last:].all()), float(scores.losses[0, -last:].double().mean()))
 
 

@@ -14,6 +14,7 @@ from ropewalk.methods.reach.reach import (
     effective_distances as effective_distances,
     furthest as furthest,
 )
+from ropewalk.methods.reach.reading_window import ReadingWindow as ReadingWindow
 from ropewalk.methods.reach.rerope import ReRoPE as ReRoPE
 from ropewalk.methods.reach.rerope_by_parts import ReRoPEByParts as ReRoPEByParts
 from ropewalk.methods.reach.self_extend import SelfExtend as SelfExtend
@@ -29,6 +30,7 @@ ALL: tuple[type[Reach], ...] = (
     Chunks,
     Sinks,
     LambdaMask,
+    ReadingWindow,
     ReRoPE,
     LeakyReRoPE,
     ReRoPEByParts,

@@ -57,7 +57,12 @@ class Span(NamedTuple):
 
 
 class Reach(Spec):
-    """A reach: disjoint spans, all causal."""
+    """A reach: disjoint spans, all causal; those of tokens that a model reads, where `writing` is another reach."""
+
+    @property
+    def writing(self) -> Reach:
+        """The reach of tokens that the model writes, after a prompt: mostly the same."""
+        return self
 
     @abstractmethod
     def spans(self) -> tuple[Span, ...]:
@@ -109,9 +114,6 @@ def before(window: int) -> At:
 def require_trained(name: str, distance: int, facts: Facts, *, largest: int) -> None:
     """Refuse an effective distance beyond training: it breaks the model, and the method exists to avoid it."""
     if distance > largest:
-        raise DoesNotFit(
-            name,
-            f"at most {largest} for a model trained on {facts.trained_len} tokens, which knows no larger distance",
-            distance,
-            remedy="a quarter to a half of the trained length works best; or add a schedule such as yarn",
-        )
+        rule = f"at most {largest} for a model trained on {facts.trained_len} tokens, which knows no larger distance"
+        remedy = "a quarter to a half of the trained length works best; or add a schedule such as yarn"
+        raise DoesNotFit(name, rule, distance, remedy=remedy)

@@ -9,6 +9,7 @@ from ropewalk.methods.reach import (
     Chunks,
     LambdaMask,
     LeakyReRoPE,
+    ReadingWindow,
     String,
     effective_distances,
     furthest,
@@ -37,6 +38,14 @@ def test_chunks_see_nothing_of_the_chunks_before():
 def test_lambda_ceiling_is_where_the_sinks_stand():
     seen = relative(LambdaMask(window=2, n_sink=1, ceiling=9), 5)
     assert seen[4].nan_to_num(-1).tolist() == [9, -1, -1, 1, 0]
+
+
+def test_what_is_read_sees_a_window_and_sinks_and_what_is_written_sees_all():
+    reach = ReadingWindow(window=2, n_sink=1)
+    assert visible(reach, 5) == [[0], [0, 1], [0, 1, 2], [0, 2, 3], [0, 3, 4]]
+    assert visible(reach.writing, 5)[4] == [0, 1, 2, 3, 4]
+    assert relative(reach, 5)[4].nan_to_num(-1).tolist() == [4, -1, -1, 1, 0]  # sinks keep their distance
+    assert visible(ReadingWindow(window=2, n_sink=0), 4)[3] == [2, 3]
 
 
 def test_leak_need_not_be_whole():
