@@ -286,11 +286,12 @@ class FullBuffer(KVBuffer):
         return BufferUpdate(lanes, 0, [lane[:, :, :end] for lane in lanes])
 
 
-def _make_room(lanes: Lanes, new: Lanes, count: int, end: int) -> Lanes:
-    """The same lanes with room up to `end`."""
+def _make_room(lanes: Lanes, new: Lanes, count: int, end: int, most: int | None = None) -> Lanes:
+    """The same lanes with room up to `end`, and for some more tokens, but no more than `most`."""
     if lanes and end <= lanes[0].shape[2]:
         return lanes
     room = max(end, LEAST_ROOM, int(count * GROWTH))
+    room = room if most is None else min(room, most)
     wider = [part.new_empty(*part.shape[:2], room, part.shape[3]) for part in new]
     for lane, old in zip(wider, lanes, strict=False):
         lane[:, :, :count] = old[:, :, :count]
@@ -318,8 +319,8 @@ class RingBuffer(KVBuffer):
 
     def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """The old tokens and the new ones, in order; and the ring with the last of them."""
-        lanes = lanes or self._empty(new)
         first, end = max(0, count - self.size), count + new[0].shape[2]
+        lanes = self._widened(lanes, new, count)
         runs = self._in_order(first, count)
         ordered = [
             torch.cat([*(lane[:, :, run] for run in runs), part], 2) if runs else part
@@ -332,14 +333,16 @@ class RingBuffer(KVBuffer):
 
     def push(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
         """Overwrite the oldest token."""
-        lanes = lanes or self._empty(new)
+        lanes = self._widened(lanes, new, count)
         index = count % self.room
         for lane, part in zip(lanes, new, strict=True):
             lane[:, :, index : index + 1] = part
         return lanes
 
-    def _empty(self, like: Lanes) -> Lanes:
-        return [part.new_empty(*part.shape[:2], self.room, part.shape[3]) for part in like]
+    def _widened(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
+        """Room for new tokens: a wide ring grows with a text until it is full."""
+        end = min(count + new[0].shape[2], self.room)
+        return _make_room(lanes, new, min(count, self.room), end, self.room)
 
     def held(self, count: int) -> slice:
         """The indices from 0 on; all of them once the ring is full."""

@@ -20,6 +20,17 @@ every = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.parametrize("cuts", [[200, *[1] * 200, 300, *[1] * 100], [700, 100], [1] * 800])
+def test_a_wide_window_takes_room_as_the_text_grows(cuts):
+    """Past the first room that it has, past its window, and by one token or by many."""
+    wide = parse("sinks:window=600,n_sink=3,renumber=false")
+    facts = Facts(trained_len=1000, head_dim=4, heads=2, kv_heads=1)
+    assert_reads(wide, tensors(sum(cuts), facts), cuts, facts)
+    _, short = read(wide, tensors(30, facts), [30], facts)
+    _, long = read(wide, tensors(700, facts), [700], facts)
+    assert short.nbytes < long.nbytes / 2
+
+
 @pytest.mark.sampled
 @every
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
