@@ -2,7 +2,9 @@
 printed command alone, within the trained length and beyond it."""
 
 import pytest
+from extension.outsiders import THREE, method_file
 
+import ropewalk as rw
 from ropewalk.engines.config_only import export_config
 from ropewalk.extension.parsing import parse
 from ropewalk.hf import extended
@@ -70,6 +72,21 @@ def test_a_models_own_weights_by_an_option_or_by_another_config(tmp_path):
             expected[text] = models.log_probabilities(model, ids)
     for text, answer in ask(jobs, tmp_path).items():
         assert answer.answers[0].gap(expected[text]).largest < BOUND["native"]
+
+
+def test_methods_in_a_file_of_somebody_else(tmp_path):
+    """A schedule, a reach and a bias that learns: the file travels with the plan, and runs where vLLM trusts it."""
+    path = method_file(tmp_path, THREE, "three.py")
+    line = f"{path}:Slope:factor=8+{path}:Half:window=64+{path}:Pull"
+    model, ids = models.carried(), models.prompt(TARGET - 1)
+    with extended(model, line, target_len=TARGET):
+        expected = models.log_probabilities(model, ids)
+        command = rw.export(model, tmp_path / "kept", target="vllm", target_len=TARGET).command
+    assert "--trust-remote-code" in command
+    answer = ask({"trusted": Job(command, [ids])}, tmp_path)["trusted"]
+    assert answer.answers[0].gap(expected).largest < BOUND["plugin"]
+    untrusted = command.replace(" --trust-remote-code", "")  # in a process that has not run the file yet
+    assert "trust" in ask({"not": Job(untrusted, [ids], may_refuse=True)}, tmp_path)["not"].refused
 
 
 @pytest.mark.nightly
