@@ -244,7 +244,8 @@ def _tokens(
     with extended, showing_progress("reading", unit="tokens read") as progress:
         source = _answer if request.contexts else _continuation
         tokens = source(host, tokenizer, request, rule, progress, on_model)
-        yield watched(tokens, request.read, limit_of(host, request.target_len)), progress
+        limit = limit_of(host, request.target_len, on_model if twins else None)
+        yield watched(tokens, request.read, limit), progress
 
 
 def _answer(

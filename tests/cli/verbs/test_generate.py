@@ -76,6 +76,7 @@ def test_contexts_joined_in_attention(folder, tmp_path, capsys):
     given = {"decoding": rule, "prefix": "w11 w12", "extension": "yarn:factor=4", "max_new_tokens": 5}
     made = list(ape_stream(model, tokenizer, contexts, "w7 w8", **given))
     assert shown.out == tokenizer.decode(made, skip_special_tokens=True) + "\n"
+    assert shown.err == ""  # the schedule covers 128 tokens
     for line, said in (
         ("nbce", "--prefix is for ape alone; leave --prefix out"),
         (f"{rule}+rerope:window=8", "rerope"),
