@@ -256,8 +256,8 @@ def _answer(
 
     options = {**request.sampling, "decoding": rule, "progress": progress}
     if rule.of_attention:
-        own = {"prefix": request.prefix, "extension": extension}
-        return ape_stream(host, tokenizer, request.contexts, request.question, **own, **options)
+        more = {"prefix": request.prefix, "extension": extension}
+        return ape_stream(host, tokenizer, request.contexts, request.question, **more, **options)
     return (token.id for token in nbce_stream(host, tokenizer, request.contexts, request.question, **options))
 
 

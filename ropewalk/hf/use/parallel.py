@@ -238,7 +238,7 @@ def _why_not_merged(model: PreTrainedModel, layers: Sequence[ProbedLayer]) -> Do
     """What of a model has no meaning, or another one, where contexts stand at the same positions."""
     name = type(model).__name__
     for depth, layer in enumerate(layers):
-        found = {
+        hindrances = {
             layer.inline: bool(layer.inline),
             f"layer {depth} has {'a ' if layer.window else ''}{own_reach(layer)}": layer.limit is not None,
             f"layer {depth} caps its logits": layer.softcap is not None,
@@ -248,7 +248,7 @@ def _why_not_merged(model: PreTrainedModel, layers: Sequence[ProbedLayer]) -> Do
             f"layer {depth} attends several times in one forward": bool(layer.slots),
             f"layer {depth} asks attention for {layer.unsupported}": bool(layer.unsupported),
         }
-        if reason := next((text for text, holds in found.items() if holds), ""):
+        if reason := next((text for text, holds in hindrances.items() if holds), ""):
             return DoesNotFit.because("model", f"ape cannot join contexts in {name}: {reason}", remedy=_REMEDY)
     slots = [layer.cached.slot for layer in layers if layer.cached and layer.cached.slot == layer.cached.source]
     usual = all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
