@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -21,16 +22,6 @@ from hf.models import tiny
 from hf.use.questions import CONTEXTS, QUESTION, WORDS
 
 PREFIX, COUNT = "w3 w4 w5", 6
-
-
-class Watched(APE):
-    """APE that keeps the distributions of every token."""
-
-    seen = None
-
-    def combine(self, logp, last=None):
-        self.seen.append(logp[0])
-        return super().combine(logp, last)
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +45,17 @@ def model():
 
 def answered(model, tokenizer, contexts, *, temperature=1.0, scale=1.0, **given):
     """The tokens, and the distributions that they were chosen from."""
-    rule = Watched(temperature=temperature, scale=scale)
-    object.__setattr__(rule, "seen", [])
+    seen, combine = [], APE.combine
+
+    def watched(rule, logp, last=None):
+        seen.append(logp[0])
+        return combine(rule, logp, last)
+
     given = {"prefix": PREFIX, "max_new_tokens": COUNT, **given}
-    made = list(rw.ape_stream(model, tokenizer, contexts, QUESTION, decoding=rule, **given))
-    return made, torch.stack(rule.seen)
+    rule = APE(temperature=temperature, scale=scale)
+    with mock.patch.object(APE, "combine", watched):
+        made = list(rw.ape_stream(model, tokenizer, contexts, QUESTION, decoding=rule, **given))
+    return made, torch.stack(seen)
 
 
 def words(text):
