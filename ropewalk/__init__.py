@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
     from ropewalk.hf import (
+        ape_stream,
         contrast_stream,
         convert,
         extend,
@@ -62,6 +63,7 @@ __all__ = [
     "Tokens",
     "UnknownName",
     "Unreadable",
+    "ape_stream",
     "attend",
     "check",
     "compare",
@@ -87,6 +89,7 @@ __all__ = [
 
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
 _OF_MODELS = (
+    "ape_stream",
     "contrast_stream",
     "convert",
     "extend",

@@ -254,7 +254,7 @@ def _check_positions(spec: Positions, facts: Facts) -> None:
 
 
 def _check_decoding(spec: Decoding, facts: Facts) -> None:
-    rows = 4 if spec.of_contexts else 2
+    rows = 1 if spec.of_attention else 4 if spec.of_contexts else 2
     logp = torch.randn(rows, 9, dtype=torch.float64, generator=_random()).log_softmax(-1)
     before = logp.clone()
     combined = spec.combine(logp, 1)

@@ -71,6 +71,7 @@ DECODING = (
     decoding.MeanPooling(),
     decoding.MaxPooling(),
     decoding.PositionalContrast(beta=0.5, new_base=100),
+    decoding.APE(),
 )
 SURGERY = (surgery.MHAToGQA(kv_heads=1), surgery.QKBias(), surgery.StretchPositions(target_len=64))
 

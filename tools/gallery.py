@@ -34,7 +34,7 @@ ALONE = (  # methods that no preset uses
     *("ntk_old:factor=8", "ntk_fixed:factor=8", "partial:share=0.5", "cope", "resonance", "kerple_power"),
     "chunks:chunk=16",
     *("temperature:value=1.3", "deepseek_temperature:factor=8,mscale=0.7,mscale_all_dim=0.2", "head_scale"),
-    *("max_pooling", "positional_contrast:beta=1,new_base=1000"),
+    *("max_pooling", "positional_contrast:beta=1,new_base=1000", "ape"),
 )
 INTRODUCTION = """\
 Generated from the sources by `make docs`. In the left picture a model that was trained on 32 tokens reads 64; in the
@@ -85,7 +85,7 @@ def _undrawn(line: str) -> str:
     """What stands where nothing can be drawn."""
     return {
         "surgery": "It changes weights before the model runs; the formula stays.",
-        "decoding": "It combines the next-token distributions of several contexts; the formula stays.",
+        "decoding": "It combines several contexts, or readings of one text; the formula within one stays.",
         "positions": "It numbers the tokens of training rows with gaps; afterwards the formula is the base model's.",
     }[next(iter(_parsed(line, LARGE).specs))]
 

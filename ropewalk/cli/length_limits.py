@@ -25,10 +25,11 @@ class LengthLimit(NamedTuple):
     words: str
 
 
-def limit_of(host: Any, to: int | None) -> LengthLimit:
-    """The limit of a model, extended or not, or that of --to, whichever comes first."""
+def limit_of(host: Any, to: int | None, of_twin: Extension | None = None) -> LengthLimit:
+    """The limit of a model, extended or not, or that of --to, whichever comes first; `of_twin` is what a twin of the
+    model is under that reads for it."""
     config, handle = host.config.get_text_config(), handle_of(host)
-    extension = handle.extension if handle else Extension()
+    extension = handle.extension if handle else of_twin or Extension()
     try:
         trained, original = lengths_of(config, corrected=handle.trained_len if handle else corrected_len(host))
         facts = Facts(trained_len=trained, original_len=original, head_dim=2, layers=config.num_hidden_layers)
@@ -37,7 +38,8 @@ def limit_of(host: Any, to: int | None) -> LengthLimit:
     known = covered_length(extension, facts)
     if to is not None and to <= known:
         return LengthLimit(to, "the length of --to")
-    words = "the length that the extension covers" if handle else "the trained length of the model"
+    plain = handle is None and extension == Extension()
+    words = "the trained length of the model" if plain else "the length that the extension covers"
     return LengthLimit(known, f"{words}; for more use yarn or rerope+log_n, with --to")
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         score_tokens as score_tokens,
         stream as stream,
     )
+    from ropewalk.hf.use.parallel import ape_stream as ape_stream
     from ropewalk.hf.use.save import load as load, save as save
 
 _HOMES = {
@@ -38,6 +39,7 @@ _HOMES = {
     "use.convert": ("convert",),
     "use.inspect": ("Inspection", "inspect"),
     "use.long_text": ("TokenScores", "read", "score", "score_tokens", "stream"),
+    "use.parallel": ("ape_stream",),
     "use.save": ("load", "save"),
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names}

@@ -105,8 +105,16 @@ def _words(line: Line, extension: Extension) -> Json:
         ],
         "methods": list(methods),
         **({"pages": outside} if outside else {}),
-        "way": "surgery" if extension.surgery else "decoding" if extension.decoding else "attention",
+        "way": _way_of(extension),
     }
+
+
+def _way_of(extension: Extension) -> str:
+    """How it is used: by a command and a function of their own, or as any other."""
+    rule = extension.decoding
+    if rule is None or extension.surgery:
+        return "surgery" if extension.surgery else "attention"
+    return "one_text" if not rule.of_contexts else "joined" if rule.of_attention else "decoding"
 
 
 def _numbers(extension: Extension, first: Extension, facts: Facts, length: int) -> Json:

@@ -114,7 +114,8 @@ def _read_decoding(line: str | None) -> Decoding:
     except RopewalkError as reason:
         raise InvalidValue.because("decoding", f"decoding cannot be read: {reason}") from reason
     rule = extension.decoding
-    if rule is None or not rule.of_contexts or replace(extension, decoding=None) != type(extension)():
+    of_rows = rule is not None and rule.of_contexts and not rule.of_attention
+    if rule is None or not of_rows or replace(extension, decoding=None) != type(extension)():
         raise InvalidValue("decoding", "nbce, mean_pooling or max_pooling, with parameters, and nothing else", line)
     return rule
 

@@ -16,6 +16,7 @@ NAMES = [
     *(
         "Extension",
         "Facts",
+        "ape_stream",
         "check",
         "compare",
         "contrast_stream",

@@ -70,6 +70,8 @@ def _positions(spec):
 
 def _decoding(spec):
     logp = (2 * torch.randn(40, 4, 12, generator=generator(), dtype=torch.float64)).log_softmax(-1)
+    if spec.of_attention:  # which joins sums of exponentials, and not distributions
+        return [spec.share(*logp[:, :2, 0].T)]
     logp = logp if spec.of_contexts else logp[:, :2]
     both = [spec.combine(rows, last) for rows in logp for last in (None, 2)]
     return [combined.logp for combined in both]

@@ -153,6 +153,12 @@ MUTATIONS = (
     Mutation("NBCE may choose no context", "methods/decoding/nbce.py", "entropy[1:].argmin()) + 1", "entropy.argmin())", "methods/decoding"),
     Mutation("the most of everything", "methods/decoding/max_pooling.py", "logp[1:]", "logp", "methods/decoding"),
     Mutation("mean of everything", "methods/decoding/mean_pooling.py", "logp[1:]", "logp", "methods/decoding"),
+    Mutation("APE without its temperature in the share", "methods/decoding/ape.py", "self.scale * self.temperature", "self.scale", "hf/use/test_parallel.py"),
+    Mutation("APE that sharpens nothing", "hf/attach/context_keys.py", "factor / rule.temperature", "factor", "hf/use/test_parallel.py"),
+    Mutation("APE whose question sees later tokens", "hf/attach/context_keys.py", "logit_bgrij.masked_fill(hidden_ij, -torch.inf)", "logit_bgrij", "hf/use/test_parallel.py"),
+    Mutation("APE's question after the last context", "hf/use/parallel.py", "max(self.position, before + longest)", "before + longest", "hf/use/test_parallel.py"),
+    Mutation("APE's padding among the keys", "hf/use/parallel.py", "end = before + len(row)", "end = before + longest", "hf/use/test_parallel.py"),
+    Mutation("APE in a model that answers otherwise", "hf/use/parallel.py", "error <= allowed_error(model, vocabulary.dtype)", "error <= 9", "hf/use/test_parallel.py"),
     Mutation("stretched past the end", "methods/surgery/stretch_positions.py", "(rows - 1) / max", "rows / max", "methods/surgery"),
     # The oracle and what holds it together.
     Mutation("keys turned the other way", "equation.py", "first * angle.cos() - second", "first * angle.cos() + second", FREQUENCIES + " test_equation.py"),

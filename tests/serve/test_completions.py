@@ -211,6 +211,7 @@ def test_contexts_are_combined_by_nbce_unless_told_otherwise(client, server):
     [
         ("yarn:factor=4", "nbce, mean_pooling or max_pooling"),
         ("positional_contrast:beta=1,new_base=40", "nbce, mean_pooling or max_pooling"),
+        ("ape", "nbce, mean_pooling or max_pooling"),
         ("nbce+log_n", "nbce, mean_pooling or max_pooling"),
         ("nbce:betta=1", "did you mean 'beta'"),
         ("/etc/hostname.json", "a line such as"),

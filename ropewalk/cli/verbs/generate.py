@@ -39,9 +39,10 @@ Prompt = Annotated[str, typer.Option(help="the text to continue")]
 PromptFile = Annotated[str, typer.Option(metavar="FILE", help="a file with the prompt, such as book.txt")]
 Chat = Annotated[bool, typer.Option("--chat", help="the prompt is a user's message, in the model's chat template")]
 Contexts = Annotated[
-    str, typer.Option(metavar="FOLDER", help="one text file per context, for --question with EXTENSION nbce")
+    str, typer.Option(metavar="FOLDER", help="one text file per context, for --question with EXTENSION nbce or ape")
 ]
 Question = Annotated[str, typer.Option(help='question about the contexts, such as "Who wrote it?"')]
+Prefix = Annotated[str, typer.Option(help="text before every context, with EXTENSION ape")]
 Count = Annotated[
     int | None, typer.Option(metavar="COUNT", help=f"tokens at most; {DEFAULT_NEW_TOKENS} unless --stream")
 ]
@@ -57,6 +58,7 @@ class GenerateRequest(NamedTuple):
     ids: Any  # of the prompt, [tokens]; None with contexts
     contexts: list[str]
     question: str
+    prefix: str
     endless: bool
     sampling: dict[str, Any]
     read: int  # tokens before the first generated one; of the longest context, where there are several
@@ -71,6 +73,7 @@ def generate(
     chat: Chat = False,
     contexts: Contexts = "",
     question: Question = "",
+    prefix: Prefix = "",
     max_new_tokens: Count = None,
     stream: Stream = False,
     temperature: Temperature = 0.0,
@@ -104,10 +107,10 @@ def generate(
     line = require_plausible(model, extension)
     tokenizer = load_tokenizer(model, options)
     ids = None if contexts else _prompt_ids(tokenizer, text, chat=chat)
-    read = _longest(tokenizer, texts, question) if ids is None else len(ids)
+    read = _longest(tokenizer, texts, prefix, question) if ids is None else len(ids)
     if target_len and read > target_len:
         raise DoesNotFit("--to", f"at least the prompt's {read:,} tokens", target_len)
-    request = GenerateRequest(ids, texts, question, stream, sampling, read, target_len)
+    request = GenerateRequest(ids, texts, question, prefix, stream, sampling, read, target_len)
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
     fitted = parse_for_model(model, line, to, options, needed=needed) if line else None
     rule = _decoding(request, fitted)
@@ -159,10 +162,11 @@ def _texts(folder: Path) -> list[str]:
     return texts
 
 
-def _longest(tokenizer: Any, contexts: list[str], question: str) -> int:
-    """Tokens of the longest context with the question."""
+def _longest(tokenizer: Any, contexts: list[str], prefix: str, question: str) -> int:
+    """Tokens of the longest context with what stands before it, and the question."""
     rows = [len(tokenizer(context, verbose=False)["input_ids"]) for context in contexts]
-    return max(rows) + len(tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"])
+    around = (tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in (prefix, question))
+    return max(rows) + sum(map(len, around))
 
 
 def _prompt_ids(tokenizer: Any, prompt: str, *, chat: bool) -> Any:
@@ -183,6 +187,8 @@ def _decoding(request: GenerateRequest, extension: extensions.Extension | None) 
     rule = extension.decoding if extension else None
     if request.contexts and not rule:
         raise InvalidValue("extension", "a decoding method for --contexts, such as nbce", str(extension))
+    if request.prefix and not (rule and rule.of_attention):
+        raise InvalidValue.because("--prefix", "--prefix is for ape alone", remedy="leave --prefix out")
     if rule and not rule.of_contexts:
         if request.contexts:
             raise InvalidValue.because(
@@ -232,18 +238,26 @@ def _tokens(
     from ropewalk.hf.attach.trained_extension import take_off
 
     on_model = replace(extension, decoding=None) if extension else Extension()
-    twins = rule is not None and not rule.of_contexts  # they are under the extension, and the model is not
+    # Twins of the model are under the extension, and the model is not.
+    twins = rule is not None and (rule.of_attention or not rule.of_contexts)
     extended = nullcontext() if twins or on_model == Extension() else take_off(host).under(host, on_model)
     with extended, showing_progress("reading", unit="tokens read") as progress:
         source = _answer if request.contexts else _continuation
         tokens = source(host, tokenizer, request, rule, progress, on_model)
-        yield watched(tokens, request.read, limit_of(host, request.target_len)), progress
+        limit = limit_of(host, request.target_len, on_model if twins else None)
+        yield watched(tokens, request.read, limit), progress
 
 
-def _answer(host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any, _: Any) -> Iterator[int]:
-    from ropewalk.hf import nbce_stream
+def _answer(
+    host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any, extension: Any
+) -> Iterator[int]:
+    """Tokens of the answer to the question, up to the model's end token."""
+    from ropewalk.hf import ape_stream, nbce_stream
 
     options = {**request.sampling, "decoding": rule, "progress": progress}
+    if rule.of_attention:
+        more = {"prefix": request.prefix, "extension": extension}
+        return ape_stream(host, tokenizer, request.contexts, request.question, **more, **options)
     return (token.id for token in nbce_stream(host, tokenizer, request.contexts, request.question, **options))
 
 

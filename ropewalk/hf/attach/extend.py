@@ -230,14 +230,20 @@ def _build(extension: Extension | Line, facts: Facts, target_len: int | None) ->
     if not isinstance(extension, Extension):
         raise InvalidValue("extension", "an Extension, or a text such as yarn:factor=4", extension)
     require_beyond("target_len", target_len, extension.builds_on(facts).trained_len)
-    one_text = extension.decoding is not None and not extension.decoding.of_contexts
-    read = "use rw.contrast_stream" if one_text else "use rw.nbce_generate"
-    for slot, remedy in (("decoding", read), ("surgery", "convert the model first (rw.convert)")):
+    for slot, remedy in (("decoding", _reads_with(extension)), ("surgery", "convert the model first (rw.convert)")):
         if getattr(extension, slot):
             name = extension.specs[slot][0].name
             raise DoesNotFit.because(slot, f"extend cannot apply {name}, a method of {slot}", remedy=remedy)
     extension.check_against(facts)
     return extension
+
+
+def _reads_with(extension: Extension) -> str:
+    """The remedy for a method of decoding: what reads with it."""
+    rule = extension.decoding
+    if rule is None or (rule.of_contexts and not rule.of_attention):
+        return "use rw.nbce_generate"
+    return "use rw.ape_stream" if rule.of_attention else "use rw.contrast_stream"
 
 
 def require_beyond(field: str, target_len: int | None, trained_len: int) -> None:

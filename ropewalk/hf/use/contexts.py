@@ -179,6 +179,9 @@ def _decoding(decoding: Decoding | str) -> Decoding:
     if not decoding.of_contexts:
         remedy = "use rw.contrast_stream"
         raise InvalidValue.because("decoding", f"{decoding.name} combines readings of one text", remedy=remedy)
+    if decoding.of_attention:
+        sentence = f"{decoding.name} joins contexts in attention, and not their distributions"
+        raise InvalidValue.because("decoding", sentence, remedy="use rw.ape_stream")
     return decoding
 
 

@@ -73,12 +73,18 @@ def contrast_stream(
     return _write(twins, ids, rule, choose, max_new_tokens, piece, progress)
 
 
+def twin_of(host: PreTrainedModel) -> PreTrainedModel:
+    """A copy of a model in evaluation mode that shares its weights."""
+    twin = copy.deepcopy(host, {id(weight): weight for weight in host.parameters()})
+    twin.train(False)
+    return twin
+
+
 class _Twin:
     """A copy of a model that shares its weights, under an extension of its own, with its cache."""
 
     def __init__(self, host: PreTrainedModel, extension: Extension | str | None) -> None:
-        self._model: Any = copy.deepcopy(host, {id(weight): weight for weight in host.parameters()})
-        self._model.train(False)
+        self._model: Any = twin_of(host)
         if extension is not None:
             extend(self._model, extension)
         self._cache = DynamicCache(config=self._model.config)

@@ -1,5 +1,6 @@
 """How the next-token distributions of several contexts become one."""
 
+from ropewalk.methods.decoding.ape import APE as APE
 from ropewalk.methods.decoding.decoding import Combined as Combined, Decoding as Decoding
 from ropewalk.methods.decoding.max_pooling import MaxPooling as MaxPooling
 from ropewalk.methods.decoding.mean_pooling import MeanPooling as MeanPooling
@@ -11,4 +12,5 @@ ALL: tuple[type[Decoding], ...] = (
     MeanPooling,
     MaxPooling,
     PositionalContrast,
+    APE,
 )

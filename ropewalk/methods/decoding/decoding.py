@@ -23,6 +23,7 @@ class Decoding(Spec):
     """A rule of combination."""
 
     of_contexts: ClassVar[bool] = True  # false where it combines several readings of one text
+    of_attention: ClassVar[bool] = False  # true where attention joins the contexts, and not their distributions
 
     @abstractmethod
     def combine(self, logp: Tensor, last: int | None = None) -> Combined:

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from ropewalk import Facts, parse
 from ropewalk.cli.length_limits import covered_length
 from ropewalk.cli.main import run
-from ropewalk.hf import contrast_stream, extended, load, nbce_generate, stream
+from ropewalk.hf import ape_stream, contrast_stream, extended, load, nbce_generate, stream
 
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(50))
 
@@ -63,6 +63,28 @@ def test_one_text_under_two_rotations(folder, tmp_path, capsys):
     (tmp_path / "one").write_text(PROMPT)
     assert run(["generate", str(folder), rule, "--contexts", str(tmp_path), "--question", "w7"]) == 2
     assert "positional_contrast reads one text; use --prompt or --prompt-file" in capsys.readouterr().err
+
+
+def test_contexts_joined_in_attention(folder, tmp_path, capsys):
+    contexts, rule = [f"w5 w6 {PROMPT}", "w9 w10"], "ape:temperature=0.8,scale=0.7"
+    for name, text in zip(("one", "two"), contexts, strict=True):
+        (tmp_path / name).write_text(text)
+    asked = ["--contexts", str(tmp_path), "--question", "w7 w8", "--max-new-tokens", "5"]
+    assert run(["generate", str(folder), f"{rule}+yarn:factor=4", *asked, "--prefix", "w11 w12"]) == 0
+    shown = capsys.readouterr()
+    model, tokenizer = load(folder), AutoTokenizer.from_pretrained(folder)
+    given = {"decoding": rule, "prefix": "w11 w12", "extension": "yarn:factor=4", "max_new_tokens": 5}
+    made = list(ape_stream(model, tokenizer, contexts, "w7 w8", **given))
+    assert shown.out == tokenizer.decode(made, skip_special_tokens=True) + "\n"
+    assert shown.err == ""  # the schedule covers 128 tokens
+    for line, said in (
+        ("nbce", "--prefix is for ape alone; leave --prefix out"),
+        (f"{rule}+rerope:window=8", "rerope"),
+    ):
+        assert run(["generate", str(folder), line, *asked, "--prefix", "w11"]) == 2
+        assert said in capsys.readouterr().err
+    assert run(["generate", str(folder), rule, "--prompt", "w7"]) == 2
+    assert "ape needs --contexts and --question" in capsys.readouterr().err
 
 
 def test_the_models_own_end_and_no_end(folder, tmp_path, capsys):

@@ -44,7 +44,8 @@ Ropewalk.use = (() => {
   function shell(line, way, length) {
     const said = quoted(line);
     if (way === "surgery") return "";
-    if (way === "decoding") return `ropewalk generate MODEL ${said} --contexts FOLDER --question TEXT`;
+    if (way === "one_text") return `ropewalk generate MODEL ${said} --prompt-file book.txt`;
+    if (way !== "attention") return `ropewalk generate MODEL ${said} --contexts FOLDER --question TEXT`;
     return [
       `ropewalk generate MODEL ${said} --to ${length} --prompt-file book.txt`,
       `ropewalk export MODEL ${said} --to ${length} --target vllm -o FOLDER`,
@@ -55,9 +56,12 @@ Ropewalk.use = (() => {
     const text = JSON.stringify(line),
       first = "import ropewalk as rw\n\n";
     if (way === "surgery") return `${first}model = rw.convert(model, ${text}, target_len=${length})`;
-    if (way === "decoding") {
-      return `${first}rule = rw.parse(${text}).decoding\nanswer = rw.nbce_generate(model, tokenizer, contexts, question, decoding=rule)`;
-    }
+    const used = {
+      decoding: "answer = rw.nbce_generate(model, tokenizer, contexts, question, decoding=rule)",
+      joined: "tokens = rw.ape_stream(model, tokenizer, contexts, question, decoding=rule)",
+      one_text: "tokens = rw.contrast_stream(model, ids, rule)",
+    }[way];
+    if (used) return `${first}rule = rw.parse(${text}).decoding\n${used}`;
     return `${first}rw.extend(model, ${text}, target_len=${length})`;
   }
 

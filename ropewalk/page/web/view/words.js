@@ -149,8 +149,8 @@ Ropewalk.words = (() => {
       "它改变训练时的编号；推理时公式由其余部分决定。",
     ],
     warn_decoding: [
-      "It combines the answers of several contexts; the formula of attention stays.",
-      "它合并多个上下文的分布；注意力公式不变。",
+      "It combines several contexts, or readings of one text; the formula of attention within one stays.",
+      "它合并多个上下文，或对同一文本的多次读取；其中每一个的注意力公式不变。",
     ],
     warn_surgery: ["It changes the weights first: rw.convert.", "它先改变权重：rw.convert。"],
     warn_own: [
