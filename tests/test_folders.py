@@ -180,7 +180,9 @@ def test_what_a_killed_writer_left_is_removed_and_a_live_one_is_left_alone(tmp_p
         dead.send_signal(signal.SIGKILL)
         dead.wait()
         assert (left / "half").exists()
+        opened = len(names(Path("/dev/fd")))
         once_more(after, tmp_path)
+        assert len(names(Path("/dev/fd"))) == opened  # the lock of what was removed is closed
         assert names(tmp_path) == [kept.name]
         assert (kept / "half").exists()
 

@@ -155,13 +155,19 @@ def _extension(term: Term, context: Mapping[str, int]) -> Extension:
 def _preset(term: Term, context: Mapping[str, int]) -> Extension:
     preset = PRESETS[term.name]
     parameters = arguments(preset)
+    # A parameter with a number of its own is another one, such as the key heads that gqa leaves.
+    of_model = {
+        name: known
+        for name, known in context.items()
+        if name in parameters and parameters[name].default in (None, MISSING)
+    }
     for name in CONTEXT:
-        stated, known = term.values.get(name), context.get(name)
+        stated, known = term.values.get(name), of_model.get(name)
         require_whole(name, stated)
         if stated is not None and known is not None and stated != known:
             sentence = f"{term.name}:{name} is {stated}, but the model or the call says {known}"
             raise Conflict.because(name, sentence, remedy=f"leave {name} out")
-    kwargs = {**{name: value for name, value in context.items() if name in parameters}, **term.values}
+    kwargs = {**of_model, **term.values}
     required = [name for name, parameter in parameters.items() if parameter.default is MISSING]
     for name in required:
         if name not in kwargs:

@@ -45,6 +45,11 @@ def test_what_is_known_serves_whoever_takes_it_and_the_line_wins():
     assert parse("log_n", **known) == parse("log_n")
 
 
+def test_the_key_heads_that_gqa_leaves_are_not_those_of_the_model():
+    (eight,), (two,) = parse("gqa", kv_heads=32).surgery, parse("gqa:kv_heads=2", kv_heads=32).surgery
+    assert (eight.kv_heads, two.kv_heads) == (8, 2)
+
+
 def test_a_file_of_an_extension(tmp_path):
     wanted = parse("rerope:window=64+log_n", trained_len=128)
     (tmp_path / "extension.json").write_text(json.dumps(wanted.to_json()))

@@ -164,7 +164,10 @@ def test_the_rotation_of_a_token_is_that_of_all_tokens():
         torch.testing.assert_close(once, rotate(x, turn, interleaved), rtol=0, atol=1e-15)
 
 
-def test_layers_share_a_session():
+def test_layers_share_a_session(monkeypatch):
+    """How a token is computed is found once for all of them."""
+    steps, original = [], layer_cache.LayerCache._token
+    monkeypatch.setattr(layer_cache.LayerCache, "_token", lambda *given: steps.append(given[1]) or original(*given))
     extension = parse("streaming:window=6,n_sink=2")
     state, layers = CacheState(extension, FACTS), [tensors(40, seed=seed) for seed in (1, 2)]
     caches = [cache_for(state) for _ in layers]
@@ -173,6 +176,8 @@ def test_layers_share_a_session():
             got = cache.read(*(tensor[:, :, t : t + 1] for tensor in x))
             upto = [x[0][:, :, t : t + 1], *(tensor[:, :, : t + 1] for tensor in x[1:])]
             torch.testing.assert_close(got, reference_attention(*upto, extension, FACTS), rtol=0, atol=1e-11)
+    assert len(steps) == 80
+    assert all(first is second for first, second in zip(steps[::2], steps[1::2], strict=True))
 
 
 @pytest.mark.sampled(cases=24)

@@ -8,9 +8,11 @@ import pytest
 from transformers import AutoTokenizer
 
 from ropewalk import Facts, parse
-from ropewalk.cli.length_limits import covered_length
+from ropewalk.cli.length_limits import covered_length, limit_of
 from ropewalk.cli.main import run
 from ropewalk.hf import ape_stream, contrast_stream, extended, load, nbce_generate, stream
+
+from hf.architectures import small
 
 PROMPT = " ".join(f"w{1 + n % 90}" for n in range(50))
 
@@ -160,6 +162,11 @@ def test_what_is_beyond_is_said_once(folder, capsys, line, said):
     assert said in shown.err
     assert shown.err.count("\n") == 1
     assert len(shown.out.split()) == 20
+
+
+@pytest.mark.parametrize(("to", "tokens"), [(None, math.inf), (60, 60)])
+def test_a_model_whose_trained_length_is_unknown_is_limited_by_to_alone(to, tokens):
+    assert limit_of(small("bloom"), to) == (tokens, "the length of --to")
 
 
 @pytest.mark.sampled(cases=3)

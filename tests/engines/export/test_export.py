@@ -16,6 +16,7 @@ from ropewalk.engines.export import export
 from ropewalk.engines.fold import fold_into_weights, why_not_foldable
 from ropewalk.hf import extended
 from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.use.save import save_weights
 
 from hf.models import tiny
 from hf.traces import logits, trace
@@ -236,6 +237,19 @@ def test_a_dynamic_schedule_is_frozen_and_said_to_be(tmp_path):
         expected = logits(model, IDS)
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     torch.testing.assert_close(logits(again, IDS), expected, rtol=0, atol=2e-3 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("text", ["yarn:factor=4", "dynamic_yarn"])
+def test_what_does_not_come_back_the_same_is_not_exported(tmp_path, monkeypatch, text):
+    """What was written is compared with the model's weights, also under a static schedule in place of a dynamic one."""
+
+    def spoiled(host, place, _):
+        save_weights(host, place, {name: -x if "q_proj" in name else x for name, x in host.state_dict().items()})
+
+    monkeypatch.setattr("ropewalk.engines.export.save_weights", spoiled)
+    with pytest.raises(DoesNotFit, match="the same when loaded"):
+        exported(tiny("llama", num_hidden_layers=2), tmp_path / "out", text, target="sglang", target_len=128)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.sampled(cases=3)

@@ -9,10 +9,19 @@ import torch
 from ropewalk.extension.notation import minutes
 from ropewalk.hf import inspect
 from ropewalk.measure.comparison import plan as module
-from ropewalk.measure.comparison.plan import Cost, PlannedRound, calibrate, cost_of, plan_comparison, seconds_needed
+from ropewalk.measure.comparison.plan import (
+    Cost,
+    PlannedRound,
+    calibrate,
+    calibration_text,
+    cost_of,
+    plan_comparison,
+    seconds_needed,
+)
 
 from hf.architectures import small
 from hf.models import tiny
+from train.texts import tokenizer
 
 # 10 parameters, one full layer with 6 operations a pair, one with a window of 4 and 2 a pair.
 COST = Cost(parameters=10, layers=((6.0, None), (2.0, 4)), rate=100.0)
@@ -93,6 +102,12 @@ def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
     assert quick.rate == pytest.approx(COST.operations(2047) / 1.0)
     short = calibrate(COST, model, ids[:32], clock=Clock(2.0))
     assert short.rate == pytest.approx(COST.operations(31) / 2.0)
+
+
+@pytest.mark.parametrize(("trained_len", "tokens"), [(16384, 2048), (1000, 1000)])
+def test_the_text_for_the_rate_is_as_long_as_the_longest_that_is_timed(trained_len, tokens):
+    """Within the trained length; a shorter text would hide how many pairs the machine does in a second."""
+    assert len(calibration_text(tokenizer(), trained_len)) == tokens
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mamba2", "lfm2"])

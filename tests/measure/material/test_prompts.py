@@ -1,5 +1,7 @@
 """Prompts: their length, where the needle is, and that the answer is in it once and can be written."""
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -12,6 +14,7 @@ from ropewalk.measure.material.prompts import (
     fill_prompt,
     scatter,
     tokens_of,
+    tokens_with_offsets,
     with_needle,
 )
 
@@ -93,6 +96,13 @@ def test_tokens_of_characters():
     assert tokens_of(slice(0, 6), offsets) == slice(0, 3)
     with pytest.raises(DoesNotFit, match=r"joins the answer and the question in the token at \(0, 3\)"):
         tokens_of(slice(2, 5), offsets)
+
+
+def test_a_tokenizer_that_does_not_know_its_characters_is_refused():
+    slow = deepcopy(tokenizer())
+    slow.__class__ = type("Slow", (type(slow),), {"is_fast": False})
+    with pytest.raises(DoesNotFit, match="tokenizer must be a fast one, which knows the characters of each token, got"):
+        tokens_with_offsets(slow, "the rope")
 
 
 def test_what_does_not_fit():

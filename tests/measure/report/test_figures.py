@@ -54,6 +54,7 @@ def test_losses_by_position_are_differences_from_the_base_model(made):
         worked_out = [mine - base for mine, base in zip(curve(RATES[name], 0), curve(1.0, 0), strict=True)]
         assert lines[name]["y"] == pytest.approx(worked_out, rel=1e-5, abs=1e-9)
     assert set(lines["base model"]["y"]) == {0}
+    assert loss_by_position(made).chart.panels[0].log.kind == "signed log"  # the better ones are below 0
     assert lines["yarn"]["x"] == [8 + 16 * n for n in range(BINS)]
 
 
@@ -127,7 +128,8 @@ def test_where_the_base_model_could_not_be_measured_the_losses_themselves_are_dr
     starved = replace(base, rows=tuple(row for row in base.rows if row.length != 256))
     found = replace(made, candidates=(starved, *others))
     figure = loss_by_position(found)
-    assert figure.chart.panels[0].y.words == "loss, nats per token"
+    (panel,) = figure.chart.panels
+    assert (panel.y.words, panel.log.kind) == ("loss, nats per token", "log")
     assert len(series(figure)["yarn"]["y"]) == BINS
     assert "minus_base" in figure.head
     assert parts(found)[0].figures[0].name == "loss_by_length"
