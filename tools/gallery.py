@@ -112,7 +112,7 @@ def _parsed(line: str, facts: Facts) -> Extension:
         trained_len=facts.trained_len,
         target_len=8 * facts.trained_len,
         layers=facts.layers,
-        kv_heads=facts.groups,
+        key_heads=facts.groups,
     )
 
 
@@ -131,7 +131,7 @@ def draw_gallery(folder: Path = FOLDER) -> None:
 def _draw(line: str, path: Path) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(8.4, 2.4), layout="constrained")
     small, large = (
-        parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers, kv_heads=SMALL.groups),
+        parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers, key_heads=SMALL.groups),
         _parsed(line, LARGE),
     )
     lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.layer_items))  # as most layers are

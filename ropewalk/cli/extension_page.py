@@ -102,14 +102,14 @@ def _parsed(line: str, facts: Facts, target: int | None) -> tuple[Extension, int
     """The extension and its target length: a default where it needs one and the caller has none."""
     try:
         return parse(
-            line, trained_len=facts.trained_len, target_len=target, layers=facts.layers, kv_heads=facts.groups
+            line, trained_len=facts.trained_len, target_len=target, layers=facts.layers, key_heads=facts.groups
         ), target
     except InvalidValue:
         if target is not None:
             raise
         assumed = TIMES * facts.trained_len
         return parse(
-            line, trained_len=facts.trained_len, target_len=assumed, layers=facts.layers, kv_heads=facts.groups
+            line, trained_len=facts.trained_len, target_len=assumed, layers=facts.layers, key_heads=facts.groups
         ), assumed
 
 

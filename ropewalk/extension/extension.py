@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Generator, Tensor
 
-from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
+from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension.notation import INSTEAD
 from ropewalk.extension.outside import recognise
+from ropewalk.extension.overrides import by_index, index_of, merge, pairs_of
 from ropewalk.extension.slots import OVERRIDES, PER_HEAD, PER_LAYER, SLOTS, Slot, read_object, read_overrides, read_slot
 from ropewalk.methods.biases import Bias
 from ropewalk.methods.decoding import Decoding
@@ -29,7 +30,6 @@ from ropewalk.methods.surgery import Surgery
 
 WORDS = {"frequencies": "schedules", "reach": "reaches", "positions": "numberings", "decoding": "decoding methods"}
 LONG_FACTOR = 8  # trained lengths: a text in which reaches show what they do
-COUNTED = {"layer": "", "head": " key heads"}
 MOST_POSITIONS = 2**62  # what a position can be, under an unbounded stretch or of an absurd trained length
 
 Overrides = tuple[tuple[int, "Extension"], ...]
@@ -148,12 +148,12 @@ class Extension:
             raise InvalidValue.because(
                 "layer", "this extension differs between layers", remedy="take that of one by at_layer(...)"
             )
-        key = -1 if layer is None else _index("layer", layer, facts.layers)
-        return self._overridden(_by_index("layer", self.layer_items, facts.layers).get(key) or Extension())
+        key = -1 if layer is None else index_of("layer", layer, facts.layers)
+        return self._overridden(by_index("layer", self.layer_items, facts.layers).get(key) or Extension())
 
     def head_parts(self, facts: Facts) -> tuple[HeadPart, ...]:
         """The key heads of one layer, together where the same is in force in them."""
-        by_head, parts = _by_index("head", self.head_items, facts.groups), dict[Extension, list[int]]()
+        by_head, parts = by_index("head", self.head_items, facts.groups), dict[Extension, list[int]]()
         for head in range(facts.groups):
             override = by_head.get(head, Extension())
             parts.setdefault(replace(self._overridden(override), heads=()), []).append(head)
@@ -169,7 +169,7 @@ class Extension:
     def check_against(self, facts: Facts) -> None:
         """Refuse a model that this extension does not fit, before anything is computed or changed."""
         facts = self.builds_on(facts)
-        for override in _by_index("layer", self.layer_items, facts.layers).values():
+        for override in by_index("layer", self.layer_items, facts.layers).values():
             self._overridden(override).check_against(facts)
         if self.writing != self:
             self.writing.check_against(facts)
@@ -223,7 +223,7 @@ class Extension:
             else:
                 merged[name] = _one_of(name, mine, theirs)
         for name in OVERRIDES:
-            merged[name] = _merge_overrides(name, dict(getattr(self, name)), dict(getattr(other, name)))
+            merged[name] = merge(name, dict(getattr(self, name)), dict(getattr(other, name)))
         return Extension(**merged, replaces_scaling=self.replaces_scaling or other.replaces_scaling)
 
     def over(self, other: Extension) -> Extension:
@@ -347,19 +347,13 @@ def _check_slot(name: str, value: Any, slot: Slot) -> Any:
 
 
 def _check_overrides(kind: str, overrides: Any) -> Overrides:
-    pairs = tuple(overrides.items()) if isinstance(overrides, Mapping) else overrides
-    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise InvalidValue(kind, f"a mapping from {kind} to extensions", overrides)
+    pairs = pairs_of(kind, overrides)
     for key, extension in pairs:
         _check_override(kind, key, extension)
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise Conflict.because(kind, f"{kind} repeats one of {[key for key, _ in pairs]}")
-    return tuple(sorted(pairs, key=lambda pair: int(pair[0])))
+    return pairs
 
 
 def _check_override(kind: str, key: Any, extension: Any) -> None:
-    if isinstance(key, bool) or not isinstance(key, int):
-        raise InvalidValue(kind, "keyed by whole numbers", key)
     if not isinstance(extension, Extension):
         raise InvalidValue(f"{kind}[{key}]", "an Extension", extension)
     allowed = PER_LAYER if kind == "layers" else PER_HEAD
@@ -368,21 +362,6 @@ def _check_override(kind: str, key: Any, extension: Any) -> None:
     for name in outside + [INSTEAD] * extension.replaces_scaling:
         remedy = "set instead on the whole extension" if name == INSTEAD else ""
         raise InvalidValue(f"{kind}[{key}]", f"made of {', '.join(allowed)}", name, remedy=remedy)
-
-
-def _by_index(kind: str, overrides: Overrides, count: int) -> dict[int, Extension]:
-    """The overrides of layers, or of key heads, counted from the first."""
-    by_index = {_index(kind, key, count): extension for key, extension in overrides}
-    if len(by_index) < len(overrides):
-        keys = [key for key, _ in overrides]
-        raise DoesNotFit(f"{kind}s", f"different {kind}s of a model with {count}{COUNTED[kind] or ' layers'}", keys)
-    return by_index
-
-
-def _index(kind: str, key: int, count: int) -> int:
-    if isinstance(key, bool) or not isinstance(key, int) or not -count <= key < count:
-        raise DoesNotFit(kind, f"one of the model's {count}{COUNTED[kind]}, from {-count} to {count - 1}", key)
-    return key % count
 
 
 def _one_of(name: str, mine: Any, theirs: Any) -> Any:
@@ -400,13 +379,6 @@ def _combine_schedules(mine: Frequencies | None, theirs: Frequencies | None) -> 
     for name in [wrapper.name for wrapper in wrappers if wrapper.name in {other.name for other in more}]:
         raise Conflict.because("frequencies", f"{mine} and {theirs} both have {name}", remedy=f"name {name} once")
     return wrap(_one_of("frequencies", core, other), wrappers + more)
-
-
-def _merge_overrides(kind: str, mine: dict[int, Extension], theirs: dict[int, Extension]) -> dict[int, Extension]:
-    both = [key for key in mine if key in theirs and mine[key] != theirs[key]]
-    if both:
-        raise Conflict.because(kind, f"both have {kind} {both}", remedy=f"keep one extension per {kind[:-1]}")
-    return {**mine, **theirs}
 
 
 def _sees_all(reach: Reach, i: Tensor) -> bool:

@@ -29,7 +29,7 @@ CONTEXT = (
     "trained_len",
     "target_len",
     "layers",
-    "kv_heads",
+    "key_heads",
 )  # what a preset takes from the model where the line does not state it
 
 
@@ -51,7 +51,7 @@ class Line(NamedTuple):
         trained_len: int | None = None,
         target_len: int | None = None,
         layers: int | None = None,
-        kv_heads: int | None = None,
+        key_heads: int | None = None,
         original_len: int | None = None,
     ) -> Extension:
         """The extension, its presets filled with what is known of the model."""
@@ -59,7 +59,7 @@ class Line(NamedTuple):
             return self.stored
         require_whole("original_len", original_len)
         ground = original_len or trained_len if self.replaces_scaling else trained_len
-        known = dict(zip(CONTEXT, (ground, target_len, layers, kv_heads), strict=True))
+        known = dict(zip(CONTEXT, (ground, target_len, layers, key_heads), strict=True))
         for name, value in known.items():
             require_whole(name, value)
         context = {name: value for name, value in known.items() if value is not None}
@@ -68,7 +68,7 @@ class Line(NamedTuple):
     def build_for(self, facts: Facts, target_len: int | None) -> Extension:
         """The extension for a model."""
         lengths = {"trained_len": facts.trained_len, "original_len": facts.original_len, "target_len": target_len}
-        return self.build(layers=facts.layers, kv_heads=facts.groups, **lengths)
+        return self.build(layers=facts.layers, key_heads=facts.groups, **lengths)
 
 
 def read_line(text: str | Line) -> Line:
@@ -90,7 +90,7 @@ def parse(
     trained_len: int | None = None,
     target_len: int | None = None,
     layers: int | None = None,
-    kv_heads: int | None = None,
+    key_heads: int | None = None,
     original_len: int | None = None,
 ) -> Extension:
     """The extension that a line names, or that a file holds.
@@ -106,11 +106,11 @@ def parse(
         trained_len: the trained length in tokens.
         target_len: the target length in tokens.
         layers: how many attention layers the model has.
-        kv_heads: how many key heads each of them has.
+        key_heads: how many key heads each of them has.
         original_len: the length before the checkpoint's own schedule, from which a line with `+instead` counts.
     """
     lengths = {"trained_len": trained_len, "target_len": target_len, "original_len": original_len}
-    return read_line(text).build(layers=layers, kv_heads=kv_heads, **lengths)
+    return read_line(text).build(layers=layers, key_heads=key_heads, **lengths)
 
 
 def parse_for(text: str | Line, facts: Facts, target_len: int | None) -> Extension:
@@ -155,19 +155,13 @@ def _extension(term: Term, context: Mapping[str, int]) -> Extension:
 def _preset(term: Term, context: Mapping[str, int]) -> Extension:
     preset = PRESETS[term.name]
     parameters = arguments(preset)
-    # A parameter with a number of its own is another one, such as the key heads that gqa leaves.
-    of_model = {
-        name: known
-        for name, known in context.items()
-        if name in parameters and parameters[name].default in (None, MISSING)
-    }
     for name in CONTEXT:
-        stated, known = term.values.get(name), of_model.get(name)
+        stated, known = term.values.get(name), context.get(name)
         require_whole(name, stated)
         if stated is not None and known is not None and stated != known:
             sentence = f"{term.name}:{name} is {stated}, but the model or the call says {known}"
             raise Conflict.because(name, sentence, remedy=f"leave {name} out")
-    kwargs = {**of_model, **term.values}
+    kwargs = {**{name: value for name, value in context.items() if name in parameters}, **term.values}
     required = [name for name, parameter in parameters.items() if parameter.default is MISSING]
     for name in required:
         if name not in kwargs:

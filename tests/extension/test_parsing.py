@@ -46,7 +46,7 @@ def test_what_is_known_serves_whoever_takes_it_and_the_line_wins():
 
 
 def test_the_key_heads_that_gqa_leaves_are_not_those_of_the_model():
-    (eight,), (two,) = parse("gqa", kv_heads=32).surgery, parse("gqa:kv_heads=2", kv_heads=32).surgery
+    (eight,), (two,) = parse("gqa", key_heads=32).surgery, parse("gqa:kv_heads=2", key_heads=32).surgery
     assert (eight.kv_heads, two.kv_heads) == (8, 2)
 
 
@@ -123,19 +123,19 @@ WRONG = [
     (name, argument)
     for name, preset in PRESETS.items()
     for argument in arguments(preset).values()
-    if argument.name not in ("trained_len", "target_len", "layers", "kv_heads")
+    if argument.name not in ("trained_len", "target_len", "layers", "key_heads")
 ]
 
 
 @pytest.mark.parametrize(("name", "argument"), WRONG, ids=lambda part: getattr(part, "name", part))
 def test_a_value_of_another_type_is_refused_with_the_parameter_and_its_type(name, argument):
     with pytest.raises(InvalidValue, match=rf"^{argument.name} must be {argument.kind}, got 'x'$"):
-        parse(f"{name}:{argument.name}=x", trained_len=4096, target_len=8192, layers=24, kv_heads=4)
+        parse(f"{name}:{argument.name}=x", trained_len=4096, target_len=8192, layers=24, key_heads=4)
     with pytest.raises(InvalidValue, match=rf"^{argument.name} must be {argument.kind}, got -inf$"):
         PRESETS[name](
             **{
                 argument.name: float("-inf"),
-                **{one: 4 for one in ("layers", "kv_heads") if one in arguments(PRESETS[name])},
+                **{one: 4 for one in ("layers", "key_heads") if one in arguments(PRESETS[name])},
             }
         )
 

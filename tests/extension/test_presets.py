@@ -41,7 +41,7 @@ from ropewalk.train.recipes.pretrain import without_rerope
 from examples import FACTS
 from golden_tables import golden
 
-CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24, "kv_heads": 32}
+CONTEXT = {"trained_len": 4096, "target_len": 32768, "layers": 24, "key_heads": 32}
 ASKED_FOR = {
     *("pi", "ntk", "dynamic_ntk", "by_parts", "yarn", "dynamic_yarn", "abf", "llama3", "longrope"),
     *("alibi", "kerple", "bam", "sandwich", "xpos", "window", "hwfa", "hwfa_rerope", "randomized", "nope"),
@@ -257,7 +257,7 @@ def test_both_kinds_of_layers_are_there(line, least):
 
 
 OVER = {name: set(inspect.signature(preset).parameters) for name, preset in PRESETS.items()}
-LAYERED = [name for name, parameters in OVER.items() if "layers" in parameters and "kv_heads" not in parameters]
+LAYERED = [name for name, parameters in OVER.items() if "layers" in parameters and "key_heads" not in parameters]
 SMALL = Facts(trained_len=64, head_dim=16, heads=8)
 DRAWN = [torch.randn(1, 8, 128, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
 FROM_4_LAYERS = ("hwfa_rerope", "rnope_swa", "irope")
@@ -286,7 +286,7 @@ def equal(extension, other, layers, rows):
 @pytest.mark.parametrize("name", LAYERED)
 def test_a_preset_over_layers_is_no_other_preset_on_any_number_of_layers(name, layers):
     """In running, at twice the trained length; and in training, where ReRoPE is left out. Else it is refused."""
-    lengths = {"trained_len": 64, "target_len": 128, "layers": layers, "kv_heads": SMALL.groups}
+    lengths = {"trained_len": 64, "target_len": 128, "layers": layers, "key_heads": SMALL.groups}
     if layers < 4 and name in FROM_4_LAYERS:
         with pytest.raises(InvalidValue):
             parse(name, **lengths)

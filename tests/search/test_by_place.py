@@ -28,7 +28,7 @@ def test_heads_that_look_furthest_keep_all_keys():
     values = {"keeping": 0.5, "window": 0.25, "sinks": 3, "schedule": "yarn", "stretch": 4.0}
     found = Heads().extension(goal(), values)
     named = "duo_attention:window=16,n_sink=3,retrieval=[0,1,4]+yarn:factor=4"
-    assert found == rw.parse(named, layers=3, kv_heads=2, trained_len=64)
+    assert found == rw.parse(named, layers=3, key_heads=2, trained_len=64)
 
 
 def test_by_rank_is_ms_poes_factor_in_each_layer():

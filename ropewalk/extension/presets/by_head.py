@@ -20,7 +20,7 @@ def duo_attention(
     *,
     retrieval: tuple[int, ...] = (),
     layers: int,
-    kv_heads: int,
+    key_heads: int,
     window: int | None = None,
     n_sink: int | None = None,
     trained_len: Length = None,
@@ -36,7 +36,7 @@ def duo_attention(
     least = min(trained_len or AS_AUTHORS, AS_AUTHORS)
     window = least // 2 if window is None else window
     n_sink = max(least // 8, 1) if n_sink is None else n_sink
-    by_layer = _by_layer("retrieval", retrieval, layers, kv_heads)
+    by_layer = _by_layer("retrieval", retrieval, layers, key_heads)
     full = Extension(reach=Causal())
     return Extension(
         reach=Sinks(window=window, n_sink=n_sink, renumber=False),
@@ -46,7 +46,7 @@ def duo_attention(
 
 @checked_arguments
 def ms_poe(
-    *, ranks: tuple[int, ...] = (), layers: int, kv_heads: int, smallest: float = 1.2, largest: float = 1.8
+    *, ranks: tuple[int, ...] = (), layers: int, key_heads: int, smallest: float = 1.2, largest: float = 1.8
 ) -> Extension:
     """Ms-PoE: positions of each head divided by a factor of its own, 1.2 for the head whose weights stand out most.
 
@@ -56,33 +56,33 @@ def ms_poe(
 
     Source: Zhang et al. 2024, arXiv:2403.04797, sec. 3; VITA-Group/Ms-PoE, src/ms_poe.sh (1.2 to 1.8).
     """
-    for name, value in (("layers", layers), ("kv_heads", kv_heads)):
+    for name, value in (("layers", layers), ("key_heads", key_heads)):
         require_whole(name, value)
-    if ranks and len(ranks) != layers * kv_heads:
-        raise InvalidValue("ranks", f"one for each of {layers * kv_heads} key heads", len(ranks))
-    if outside := [rank for rank in ranks if not 0 <= rank < kv_heads]:
-        raise InvalidValue("ranks", f"each from 0 to {kv_heads - 1}", outside[0])
+    if ranks and len(ranks) != layers * key_heads:
+        raise InvalidValue("ranks", f"one for each of {layers * key_heads} key heads", len(ranks))
+    if outside := [rank for rank in ranks if not 0 <= rank < key_heads]:
+        raise InvalidValue("ranks", f"each from 0 to {key_heads - 1}", outside[0])
     if not 1 <= smallest <= largest:
         raise InvalidValue("smallest", f"from 1 to largest ({largest:g})", smallest)
     stated = {}
     for layer in range(UNSCALED_LAYERS, layers):
         heads = {}
-        for head in range(kv_heads):
-            rank = ranks[layer * kv_heads + head] if ranks else kv_heads - 1 - head
-            factor = smallest + (largest - smallest) * rank / kv_heads
+        for head in range(key_heads):
+            rank = ranks[layer * key_heads + head] if ranks else key_heads - 1 - head
+            factor = smallest + (largest - smallest) * rank / key_heads
             heads[head] = Extension(frequencies=Interpolation(factor=factor))
         stated[layer] = Extension(heads=heads)
     return Extension(layers=stated)
 
 
-def _by_layer(name: str, numbers: tuple[int, ...], layers: int, kv_heads: int) -> dict[int, list[int]]:
+def _by_layer(name: str, numbers: tuple[int, ...], layers: int, key_heads: int) -> dict[int, list[int]]:
     """Key heads of each layer, by their numbers in the whole model."""
-    for field, value in (("layers", layers), ("kv_heads", kv_heads)):
+    for field, value in (("layers", layers), ("key_heads", key_heads)):
         require_whole(field, value)
-    if outside := [number for number in numbers if not 0 <= number < layers * kv_heads]:
-        rule = f"numbers of the model's {layers * kv_heads} key heads, from 0 to {layers * kv_heads - 1}"
+    if outside := [number for number in numbers if not 0 <= number < layers * key_heads]:
+        rule = f"numbers of the model's {layers * key_heads} key heads, from 0 to {layers * key_heads - 1}"
         raise InvalidValue(name, rule, outside[0])
     by_layer: dict[int, list[int]] = {}
     for number in sorted(set(numbers)):
-        by_layer.setdefault(number // kv_heads, []).append(number % kv_heads)
+        by_layer.setdefault(number // key_heads, []).append(number % key_heads)
     return by_layer

@@ -259,7 +259,14 @@ def lampe(
         most = share_of("lampe", "mapped", None, trained_len, 3 / 4)
         share = 1.0 if growth is None else (1 + math.tanh((growth * length + offset) / 2)) / 2  # the sigmoid
         mapped = max(min(int(share * most), length - 2), 1)
-    return Extension(reach=LaMPE(head=near, tail=first, length=length, mapped=mapped))
+        # The first keys are rounded up to a group, which is wide where few tokens were trained on.
+        while mapped > 1 and furthest(_lampe(near, first, length, mapped), length - 1) >= (trained_len or math.inf):
+            mapped -= 1
+    return Extension(reach=_lampe(near, first, length, mapped))
+
+
+def _lampe(head: int, tail: int, length: int, mapped: int) -> LaMPE:
+    return LaMPE(head=head, tail=tail, length=length, mapped=mapped)
 
 
 @checked_arguments

@@ -360,8 +360,8 @@ def parse_for_config(
         return line.build_for(facts, target_len)
     trained, original = lengths_of(config, corrected=trained_len)
     lengths = {"trained_len": trained, "original_len": original, "target_len": target_len}
-    kv_heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
-    return line.build(layers=config.num_hidden_layers, kv_heads=kv_heads, **lengths)
+    key_heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
+    return line.build(layers=config.num_hidden_layers, key_heads=key_heads, **lengths)
 
 
 def what_happens(schedule: str, extension: Extension, facts: Facts, layers: Sequence[ProbedLayer]) -> str:

@@ -146,9 +146,9 @@ class Gated(NamedTuple):
 
 def strongest(gates: Tensor, gated: Gated, share: float) -> tuple[int, ...]:
     """The heads of the largest gates, by their numbers in the whole model; of equal ones those of earlier layers."""
-    kv_heads, count = gates.shape[1], max(1, round(share * gates.numel()))
+    key_heads, count = gates.shape[1], max(1, round(share * gates.numel()))
     order = torch.argsort(gates.detach().flatten(), descending=True, stable=True)[:count].tolist()
-    return tuple(sorted(gated.depths[place // kv_heads] * kv_heads + place % kv_heads for place in order))
+    return tuple(sorted(gated.depths[place // key_heads] * key_heads + place % key_heads for place in order))
 
 
 def _line(settings: RetrievalHeadsSettings, chosen: tuple[int, ...]) -> str:
@@ -207,20 +207,20 @@ def _gated(handle: Handle, settings: RetrievalHeadsSettings) -> Gated:
     heads = {(layer.facts.heads, layer.facts.groups) for layer in free}
     if len(heads) != 1:
         raise DoesNotFit("model", "one with layers that see the whole text, all with as many heads", sorted(heads))
-    streaming = Extension(reach=_duo(settings, handle.facts.trained_len, layers=1, kv_heads=1).reach)
+    streaming = Extension(reach=_duo(settings, handle.facts.trained_len, layers=1, key_heads=1).reach)
     streaming.check_against(handle.facts)
     shared_by = handle.facts.heads // handle.facts.groups
     return Gated(tuple(layer.depth for layer in free), len(handle.layers), shared_by, streaming)
 
 
 def _duo(
-    settings: RetrievalHeadsSettings, known: int, layers: int, kv_heads: int, retrieval: tuple[int, ...] = ()
+    settings: RetrievalHeadsSettings, known: int, layers: int, key_heads: int, retrieval: tuple[int, ...] = ()
 ) -> Extension:
     """The preset, with the window and the sinks of the settings."""
     return duo_attention(
         retrieval=retrieval,
         layers=layers,
-        kv_heads=kv_heads,
+        key_heads=key_heads,
         window=settings.window,
         n_sink=settings.n_sink,
         trained_len=known,

@@ -70,7 +70,7 @@ def test_the_cache_is_as_large_as_the_share_of_heads_that_retrieve():
     expected = 6 / 24 + 18 / 24 * (64 + 256) / 8000
     assert share == pytest.approx(expected, rel=0.02)
     found = rw.inspect(model, target_len=16_000).cache_bytes(
-        parse(f"duo_attention:retrieval={retrieval}", layers=6, kv_heads=4)
+        parse(f"duo_attention:retrieval={retrieval}", layers=6, key_heads=4)
     )
     assert found == pytest.approx((6 * 16_000 + 18 * 320) * 2 * model.config.head_dim * 4, rel=0.02)
 

@@ -23,7 +23,7 @@ from hf.traces import logits
 
 CLOSE = 1e-4  # of the largest logit: float32, sums in another order
 ELSEWHERE = {"nbce", "parallel_windows", "gqa", "qk_bias", "stretched_positions"}  # rules of decoding, and surgery
-LENGTHS = {"trained_len": 32, "target_len": 128, "layers": 4, "kv_heads": 2}
+LENGTHS = {"trained_len": 32, "target_len": 128, "layers": 4, "key_heads": 2}
 GIVEN = {  # what the lengths do not say for so short a model
     "longrope": "longrope:factor=4",
     "streaming": "streaming:window=10,n_sink=2",

@@ -132,7 +132,7 @@ def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, monkeypat
     loaded = rw.load(model)
     line = json.loads((tmp_path / "whole" / "gates.json").read_text())["line"]
     layers, heads = loaded.config.num_hidden_layers, loaded.config.num_key_value_heads
-    assert rw.parse(line, layers=layers, kv_heads=heads, trained_len=512) == found
+    assert rw.parse(line, layers=layers, key_heads=heads, trained_len=512) == found
     assert sum(len(part.head_items) for _, part in found.layer_items) == round(layers * heads / 2)
 
 
