@@ -79,7 +79,7 @@ def score_tokens(
     read before, and then all of these tokens but the last too. The last `written` tokens count as the model's own, as
     if it had generated them.
     """
-    before = 0 if cache is None else int(cache.get_seq_length())
+    before = int(cache.get_seq_length()) if written and cache is not None else 0
     with writing(before + ids.shape[1] - written) if written else NOTHING_SAID:
         scores = list(_read(model, ids, piece, OutputHead.token_scores, numbers=numbers, cache=cache))
     losses, hits = zip(*scores, strict=True)
