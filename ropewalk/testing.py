@@ -28,7 +28,7 @@ from ropewalk.attention.cache.buffers import CacheState
 from ropewalk.attention.cache.layer_cache import LayerCache
 from ropewalk.attention.scoped import scoped
 from ropewalk.equation import reference_attention
-from ropewalk.errors import DoesNotFit, RopewalkError
+from ropewalk.errors import DoesNotFit, InvalidValue, RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.inputs import ONE_TEXT, PAD, Tokens
 from ropewalk.extension.outside import require_portable
@@ -66,6 +66,8 @@ def check_method(spec: Spec, facts: Facts = SMALL) -> None:
         spec: the method, with values that do something within two trained lengths.
         facts: the model that it is checked for; a small one, since the definition is quadratic and slow.
     """
+    if not isinstance(spec, Spec):
+        raise InvalidValue("spec", "a method with its values, such as Slope(factor=4)", spec)
     check_round_trips(spec)
     check_page(spec)
     check_contract(spec, facts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from ropewalk import Extension, parse, testing
+from ropewalk import Extension, InvalidValue, parse, testing
 from ropewalk.attention.backends.dense import DENSE
 from ropewalk.methods.biases import ALiBi, KerpleLog
 from ropewalk.methods.biases.bias import Bias
@@ -149,10 +149,16 @@ def test_a_method_without_a_page_or_a_way_back_is_refused(monkeypatch):
     check_method(kind, FACTS)
     check_method(ALiBi(), FACTS)
     typed = frequencies(without_decay)
-    with pytest.raises(MethodFault, match=r"wrong: the method wrong is the class Wrong of .*, which no file names"):
+    with pytest.raises(MethodFault, match=r"the method wrong is Wrong of the module .*, where nobody finds it again"):
         check_method(typed, FACTS)
     bare = record(Reach, spans=lambda self: (WHOLE,), __module__="__main__")
     monkeypatch.setattr(sys.modules["__main__"], "__doc__", None)
     with pytest.raises(MethodFault, match="wrong: it has no docstring, which `ropewalk show` prints"):
         testing.check_page(bare)
     assert testing.extension_of(Extension()) == Extension()
+
+
+@pytest.mark.parametrize("wrong", ["slope", None, 3, LogN])
+def test_what_is_no_method_is_refused(wrong):
+    with pytest.raises(InvalidValue, match="spec must be a method with its values"):
+        check_method(wrong)

@@ -361,6 +361,7 @@ def _check_override(kind: str, key: Any, extension: Any) -> None:
     outside += ["layers"] * bool(extension.layers) + ["heads"] * (kind == "heads" and bool(extension.heads))
     for name in outside + [INSTEAD] * extension.replaces_scaling:
         remedy = "set instead on the whole extension" if name == INSTEAD else ""
+        remedy = f"set {name} on the layer, or on the whole" if kind == "heads" and name in PER_LAYER else remedy
         raise InvalidValue(f"{kind}[{key}]", f"made of {', '.join(allowed)}", name, remedy=remedy)
 
 

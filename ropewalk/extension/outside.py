@@ -173,7 +173,7 @@ def method_on_line(name: str) -> type[Spec]:
     path, _, title = name.partition(f"{FILE}:")
     path = path if path.endswith(FILE) else path + FILE
     if not holds(Path(path).is_file):
-        raise Unreadable(FIELD, "the path of a file with a method, such as ./my.py:Slope", path)
+        raise Unreadable(FIELD, "the path of a file that exists, with a method, such as ./my.py:Slope", path)
     source = SourceFile.read(path, FIELD, "a file with a method")
     kind = _method_in(source, title)
     _KNOWN[source.sha256] = source
@@ -197,8 +197,10 @@ def _method_in(source: SourceFile, title: str) -> type[Spec]:
         remedy = f"name one, as in {source.path}:{titles[0]}"
         raise InvalidValue.because(FIELD, f"{source.path} has several methods: {', '.join(titles)}", remedy=remedy)
     kind = require_method(named[0], source.path)
-    if "origin" not in vars(kind):
-        kind.origin = Origin(file=source.name, sha256=source.sha256, written=f"{source.path}:{kind.__name__}")
+    known = "origin" in vars(kind)
+    # The same text under another path is the same class; it is called by the path that was written last.
+    kind.origin = Origin(file=source.name, sha256=source.sha256, written=f"{source.path}:{kind.__name__}")
+    if not known:
         _send_with(kind, source)
     return kind
 
@@ -297,8 +299,9 @@ def require_portable(methods: Iterable[Spec]) -> None:
     for spec in methods:
         kind = type(spec)
         if kind.__module__.partition(".")[0] != "ropewalk" and spec.origin == OURS:
-            sentence = f"the method {spec.name} is the class {kind.__name__} of {kind.__module__}, which no file names"
-            remedy = f"write it to a file and extend by ./my.py:{kind.__name__}, or offer it as an entry point"
+            title = kind.__name__
+            sentence = f"the method {spec.name} is {title} of the module {kind.__module__}, where nobody finds it again"
+            remedy = f"take it from its file, as rw.parse('./my.py:{title}:...') does, or offer it as an entry point"
             raise InvalidValue.because(FIELD, sentence, remedy=remedy)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 
 Stated = TypeVar("Stated")
+HIGHEST_NUMBER = 10**9  # numbers of layers, and of heads, in JSON too
 COUNTED = {"layer": "", "head": " key heads"}
 
 
@@ -17,7 +18,7 @@ def pairs_of(kind: str, overrides: Any) -> tuple[tuple[Any, Any], ...]:
     if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise InvalidValue(kind, f"a mapping from {kind} to extensions", overrides)
     for key, _ in pairs:
-        if isinstance(key, bool) or not isinstance(key, int):
+        if isinstance(key, bool) or not isinstance(key, int) or abs(key) >= HIGHEST_NUMBER:
             raise InvalidValue(kind, "keyed by whole numbers", key)
     if len({key for key, _ in pairs}) < len(pairs):
         raise Conflict.because(kind, f"{kind} repeats one of {[key for key, _ in pairs]}")

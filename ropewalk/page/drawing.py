@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -27,6 +28,7 @@ from ropewalk.page.warnings import warnings
 CELLS = 64  # of a matrix, from the first token on; the last token comes after them
 BINS, SAMPLES = 48, 6  # of distances: bins of equal ratio, and distances in each
 WIDEST = 512  # of a bias: more takes seconds
+SHARED = {"pairs", "decay"}  # what is large in a drawing, and the same for many lines
 DIGITS, CLOSE = 4, 0.01  # of numbers; and tokens by which a distance may be off where a row is written as steps
 
 
@@ -55,12 +57,19 @@ def draw(text: str, facts: Facts, length: int) -> Json:
 
 
 def draw_all(lines: Iterable[str], facts: Facts, lengths: Sequence[int]) -> Json:
-    """The drawings of several lines at several lengths."""
+    """The drawings of several lines at several lengths. A curve that an earlier drawing has is its key there."""
     together: Json = {"drawings": {}, "reaches": {}}
+    drawn: dict[str, str] = {}
     for text in dict.fromkeys(lines):
         for length in lengths:
             for name, part in draw(text, facts, length).items():
                 together[name] |= part
+            key = f"{text}@{length}"
+            for name in SHARED & together["drawings"][key].keys():
+                curve = json.dumps([name, together["drawings"][key][name]])
+                if curve in drawn:
+                    together["drawings"][key][name] = drawn[curve]
+                drawn.setdefault(curve, key)
     return together
 
 
@@ -91,7 +100,6 @@ def ground_of(facts: Facts) -> Json:
 
 def _words(line: Line, extension: Extension) -> Json:
     """What a line is and what it is made of, as keys of the catalogue and as lines."""
-    made = [(None, extension), *extension.layer_items]
     methods = dict.fromkeys(
         f"{slot}.{spec.name}" for one in extension.parts for slot, specs in one.specs.items() for spec in specs
     )
@@ -99,14 +107,29 @@ def _words(line: Line, extension: Extension) -> Json:
     outside = pages_outside(extension)
     return {
         "terms": terms or list(methods),
-        "made": [
-            (key, " + ".join([*map(str, chain.from_iterable(one.specs.values())), *one.heads_in_words()]))
-            for key, one in made
-        ],
+        "made": _made(extension),
         "methods": list(methods),
         **({"pages": outside} if outside else {}),
         "way": _way_of(extension),
     }
+
+
+def _made(extension: Extension) -> list[tuple[int | str | None, str]]:
+    """What an extension is made of, and what its layers are; layers alike are together."""
+    layers: dict[str, list[int]] = {}
+    for key, override in extension.layer_items:
+        layers.setdefault(_in_words(override), []).append(key)
+    stated = [(keys[0] if len(keys) == 1 else _together(keys), words) for words, keys in layers.items()]
+    return [(None, _in_words(extension)), *stated]
+
+
+def _in_words(part: Extension) -> str:
+    return " + ".join([*map(str, chain.from_iterable(part.specs.values())), *part.heads_in_words()])
+
+
+def _together(keys: list[int]) -> str:
+    adjacent = keys == list(range(keys[0], keys[-1] + 1))
+    return f"{keys[0]} to {keys[-1]}" if adjacent and len(keys) > 2 else ", ".join(map(str, keys))
 
 
 def _way_of(extension: Extension) -> str:

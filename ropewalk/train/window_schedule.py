@@ -70,7 +70,7 @@ class WindowSchedule(Dataset[Row]):
         if self.window(steps - 1) < self._length:
             least = math.ceil(1000 * (self._length - self._first) / max(steps - 1, 1)) / 1000
             sentence = f"the window is {self.window(steps - 1)} of {self._length} tokens in the last of {steps} steps"
-            remedy = f"pass a rate of at least {least:g} tokens a step, or plan more steps; a run can be stopped"
+            remedy = f"pass a window_rate of at least {least:g} tokens a step, or plan more steps; a run can be stopped"
             raise DoesNotFit.because("window_rate", sentence, remedy=remedy)
 
 

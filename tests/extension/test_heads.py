@@ -57,9 +57,14 @@ def test_described_in_a_line():
 @pytest.mark.parametrize(
     ("heads", "error", "words"),
     [
-        ({0: parse("log_n")}, InvalidValue, r"heads\[0\] must be made of frequencies, reach, got 'scales'"),
+        (
+            {0: parse("log_n")},
+            InvalidValue,
+            r"heads\[0\] must be made of frequencies, reach, got 'scales'; set scales on the layer",
+        ),
         ({0: Extension(heads={0: FULL})}, InvalidValue, r"heads\[0\] must be made of frequencies, reach, got 'heads'"),
         ({"0": FULL}, InvalidValue, "heads must be keyed by whole numbers, got '0'"),
+        ({10**12: FULL}, InvalidValue, "heads must be keyed by whole numbers, got 1000000000000"),
         ({0: "causal"}, InvalidValue, r"heads\[0\] must be an Extension, got 'causal'"),
         (((0, FULL), (0, NEAR)), Conflict, "heads repeats one of"),
     ],

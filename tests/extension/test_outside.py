@@ -171,7 +171,7 @@ def test_a_file_that_is_refused(write, code, asked, error, words):
 def test_a_path_that_is_refused(write, tmp_path):
     (tmp_path / "folder.py").mkdir()
     for path in ("none.py", "folder.py"):
-        with pytest.raises(Unreadable, match=r"extension must be the path of a file with a method, such as"):
+        with pytest.raises(Unreadable, match=r"must be the path of a file that exists, with a method, such as"):
             rw.parse(f"{tmp_path / path}:Half")
     values = rw.parse(f"{write()}:Half:factor=2").to_json()
     with pytest.raises(InvalidValue, match=r"half fills frequencies, and not reach; write frequencies.half"):
@@ -252,7 +252,7 @@ def test_files_are_written_beside_and_replace_no_other(write, tmp_path):
 def test_a_class_of_a_session_cannot_be_kept():
     members = {"name": "typed", "__module__": "__main__", "table": lambda self, facts, length: trained_theta(facts)}
     kind = dataclass(frozen=True, kw_only=True)(type("Typed", (Frequencies,), members))
-    with pytest.raises(InvalidValue, match=r"the method typed is the class Typed of __main__, which no file names"):
+    with pytest.raises(InvalidValue, match=r"typed is Typed of the module __main__, where nobody finds it again"):
         outside.require_portable(rw.Extension(frequencies=kind()).methods)
 
 

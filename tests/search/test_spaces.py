@@ -219,7 +219,7 @@ def test_lines_of_ones_own_are_tried_first_and_never_left_out_silently(tmp_path)
     with pytest.raises(DoesNotFit, match=r"my.py:Half:factor=4 does not fit the model, the engine or the space"):
         seeds(wanted, lambda extension: extension.frequencies is None)
     with pytest.raises(InvalidValue, match="factor must be at least 1"):
-        seeds(goal(also=(line.replace("4", "0.5"),)), everything)
+        seeds(goal(also=(line.replace("factor=4", "factor=0.5"),)), everything)
     with pytest.raises(UnknownName, match=r"my.py has no method 'Quarter'"):
         goal(also=(line.replace("Half", "Quarter"),))
 

@@ -202,7 +202,7 @@ def test_the_recipe_trains_under_it(tmp_path):
 
     assert trained("plain") == trained("whole", first_window=16)
     assert trained("plain") != trained("grown", first_window=4, window_rate=4.0)
-    with pytest.raises(DoesNotFit, match="a rate of at least 4 tokens a step"):
+    with pytest.raises(DoesNotFit, match="a window_rate of at least 4 tokens a step"):
         trained("never", first_window=4)
 
 

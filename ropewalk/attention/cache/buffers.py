@@ -227,6 +227,7 @@ def _buffer(need: Retention, begins: Sequence[int], spare: int) -> KVBuffer:
 
 GROWTH = 1.25  # how much larger a full buffer becomes
 LEAST_ROOM = 256  # tokens of a full buffer, at least
+WIDE_RING = 4096  # tokens; a ring of no more is made whole at once
 
 Lanes = list[Tensor]
 
@@ -341,7 +342,7 @@ class RingBuffer(KVBuffer):
 
     def _widened(self, lanes: Lanes, new: Lanes, count: int) -> Lanes:
         """Room for new tokens: a wide ring grows with a text until it is full."""
-        end = min(count + new[0].shape[2], self.room)
+        end = self.room if self.room <= WIDE_RING else min(count + new[0].shape[2], self.room)
         return _make_room(lanes, new, min(count, self.room), end, self.room)
 
     def held(self, count: int) -> slice:

@@ -25,11 +25,12 @@ def duo_attention(
     n_sink: int | None = None,
     trained_len: Length = None,
 ) -> Extension:
-    """DuoAttention: the heads that retrieve see all keys, the others the first 64 and the last 256 alone.
+    """DuoAttention: heads listed as `retrieval` see all keys, the others the first 64 and the last 256 alone.
 
-    `retrieval` lists the heads that retrieve, which are a model's own; without a list none does. The cache shrinks to
-    their share of all heads. Sinks keep their distance, so that beyond the trained length a schedule such as yarn is
-    needed too. A model trained on few tokens has a window of half of them, and an eighth as sinks.
+    `ropewalk train retrieval_heads` finds the heads that retrieve, which are a model's own; they are counted through
+    the whole model. Without a list none retrieves: a plain window with sinks. The cache shrinks to their share of all
+    heads. Sinks keep their distance, so that beyond the trained length a schedule such as yarn is needed too. A model
+    trained on few tokens has a window of half of them, and an eighth as sinks.
 
     Source: Xiao et al. 2024, arXiv:2410.10819, sec. 2; mit-han-lab/duo-attention, README (sinks 64, recent 256).
     """
@@ -70,7 +71,7 @@ def ms_poe(
         for head in range(key_heads):
             rank = ranks[layer * key_heads + head] if ranks else key_heads - 1 - head
             factor = smallest + (largest - smallest) * rank / key_heads
-            heads[head] = Extension(frequencies=Interpolation(factor=factor))
+            heads[head] = Extension(frequencies=Interpolation(factor=round(factor, 4)))
         stated[layer] = Extension(heads=heads)
     return Extension(layers=stated)
 

@@ -240,8 +240,8 @@ def writing(first: int | Sequence[int] = 0) -> Iterator[None]:
     Args:
         first: counted as the cache counts, padding included; a number, or one for each row.
     """
-    stated = (first,) if isinstance(first, int) else tuple(first)
-    if not stated or any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in stated):
+    stated: tuple[Any, ...] = tuple(first) if isinstance(first, Sequence) else (first,)
+    if not stated or any(isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < 2**62 for one in stated):
         raise InvalidValue("first", "a whole number, at least 0, or one for each row", first)
     with scoped(_WRITTEN_FROM, stated):
         yield

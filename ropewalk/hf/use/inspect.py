@@ -41,6 +41,7 @@ from ropewalk.hf.use.save import load
 from ropewalk.hf.use.stand_in import stand_in
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import Interpolation
+from ropewalk.models import path_of
 
 TERMINAL_WIDTH = 80
 PAIRS_SHOWN = 9  # pairs in the table
@@ -254,7 +255,7 @@ def inspect(
     Weights are loaded only where the config does not say everything.
 
     Args:
-        model: a loaded model, a folder, a name on the hub, a GGUF file or a config.json.
+        model: a loaded model, a folder, default, a name on the hub, a GGUF file or a config.json.
         target_len: in tokens; by default eight times the trained length.
         trained_len: in tokens; corrects the trained length of the config.
         options: how a model is loaded by its name.
@@ -267,6 +268,7 @@ def inspect(
         name = next(iter(kwargs))
         sentence = f"{name} applies only to a model given by name, and this one is already loaded"
         raise InvalidValue.because(name, sentence, remedy="leave it out")
+    model = path_of(model) if isinstance(model, str) else model
     require_named(model, options)
     host = host_of(model if isinstance(model, nn.Module) else _read(model, options, kwargs))
     inspection, modes = _sizes(host, target_len, trained_len)

@@ -27,6 +27,7 @@ from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_plausi
 from ropewalk.hf.probe.host import device_of, format_of, quiet, require_savable
 from ropewalk.hf.probe.probe import allowed_error
 from ropewalk.hf.runtime.layer import PREFIX
+from ropewalk.models import path_of
 
 # Adapters of peft on an extended model: saved with the sidecar beside them, and loaded onto their base model.
 #
@@ -158,18 +159,19 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
     saved.
 
     Args:
-        directory: a folder, a GGUF file, or a name on the hub.
+        directory: a folder, a GGUF file, default (the model that Ropewalk carries), or a name on the hub.
         options: how it is loaded.
         kwargs: of transformers' from_pretrained; they come before `options`.
     """
-    place = Path(directory)
+    name = path_of(str(directory))
+    place = Path(name)
     if not is_adapter(place):
-        require_plausible(str(directory))
+        require_plausible(name)
     kept = _folder_with_sidecar(place)
     trusted = options.trust_remote_code if kwargs.get(TRUST) is None else bool(kwargs[TRUST])
     stored = None if kept is None else sidecar.read(kept, trusted=trusted)
     kwargs["output_loading_info"] = True
-    read = load_adapter(place, options, **kwargs) if is_adapter(place) else fetch_model(directory, options, **kwargs)
+    read = load_adapter(place, options, **kwargs) if is_adapter(place) else fetch_model(name, options, **kwargs)
     model: PreTrainedModel = read[0]
     missing = sorted(read[1]["missing_keys"])  # they would stay random
     if missing:

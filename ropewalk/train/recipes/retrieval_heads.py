@@ -118,7 +118,8 @@ def retrieval_heads(out: str | Path, settings: RetrievalHeadsSettings, options: 
                 text = ask_in(corpus, tokenizer, length, settings.numbers, random)
                 loss = distance(model, gated, gates, text) + settings.penalty * gates.abs().mean()
                 if not bool(loss.isfinite()):
-                    raise DoesNotFit(f"loss at step {step + 1}", "a finite number", float(loss))
+                    got = f"{float(loss)} at step {step + 1}"
+                    raise DoesNotFit("loss", "a finite number", got, remedy="begin anew with a lower learning_rate")
                 torch.autograd.backward(loss / plan.rows)
             optimizer.step()
             optimizer.zero_grad()

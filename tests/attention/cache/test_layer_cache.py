@@ -5,7 +5,7 @@ import torch
 
 from ropewalk import Extension, Facts, InvalidValue, Tokens, parse, reference_attention
 from ropewalk.attention import CacheState, cache_for
-from ropewalk.attention.cache import layer_cache
+from ropewalk.attention.cache import buffers, layer_cache
 from ropewalk.attention.rotation.rotate import Rotation, expand_rotation, rotate, rotate_few
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.extension.inputs import PAD
@@ -21,8 +21,9 @@ every = pytest.mark.parametrize(
 
 
 @pytest.mark.parametrize("cuts", [[200, *[1] * 200, 300, *[1] * 100], [700, 100], [1] * 800])
-def test_a_wide_window_takes_room_as_the_text_grows(cuts):
+def test_a_wide_window_takes_room_as_the_text_grows(cuts, monkeypatch):
     """Past the first room that it has, past its window, and by one token or by many."""
+    monkeypatch.setattr(buffers, "WIDE_RING", 500)
     wide = parse("sinks:window=600,n_sink=3,renumber=false")
     facts = Facts(trained_len=1000, head_dim=4, heads=2, kv_heads=1)
     assert_reads(wide, tensors(sum(cuts), facts), cuts, facts)

@@ -10,7 +10,12 @@ from examples import REACH
 
 KEPT = ("n_sink", "leak", "group")
 WIDE = [
-    type(spec)(**{key: value if key in KEPT or value is None or isinstance(value, bool) else 40 * value for key, value in vars(spec).items()})
+    type(spec)(
+        **{
+            key: value if key in KEPT or value is None or isinstance(value, bool) else 40 * value
+            for key, value in vars(spec).items()
+        }
+    )
     for spec in REACH
 ]
 

@@ -191,7 +191,8 @@ def test_defaults_that_are_listed_are_those_that_run():
 def test_default_rates_are_those_of_trainings(name):
     """A rate of 1e-2 already ruins a model; a tenth of a millionth teaches it nothing."""
     values = recipe(name).defaults()
-    assert 1e-6 < values["learning_rate"] < 1e-2
+    highest = 0.1 if name == "retrieval_heads" else 1e-2  # gates from 0 to 1, and no weights
+    assert 1e-6 < values["learning_rate"] < highest
     assert 0 <= values.get("warmup", 0.0) < 1
 
 

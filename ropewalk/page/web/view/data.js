@@ -10,7 +10,13 @@ Ropewalk.data = (() => {
     if (!drawing || drawing.refused) return drawing ?? null;
     const grid = lengths.find((one) => one.length === length);
     const reach = { ...reaches[drawing.reach], distances: reaches[drawing.reach].rows.map(distancesOf) };
-    return { ...drawing, line, ...grid, reach, ground: drawing.ground ?? model };
+    return { ...drawing, ...shared(drawing), line, ...grid, reach, ground: drawing.ground ?? model };
+  }
+
+  // The curves of a drawing; one that is a text is that of the drawing with this key.
+  function shared(drawing) {
+    const named = ["pairs", "decay"].filter((name) => typeof drawing[name] === "string");
+    return Object.fromEntries(named.map((name) => [name, drawings[drawing[name]][name]]));
   }
 
   // The distances of a row, written as steps: first column, how many, first distance, step. Keys out of reach are null.
