@@ -10,6 +10,8 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.methods.record import require_arguments
 
+MOST_LAYERS = 10_000  # a hundred times those of the deepest models
+MOST_HEADS = 20_000  # key heads of a whole model
 Length = int | None
 Given = ParamSpec("Given")
 
@@ -29,6 +31,16 @@ def require_whole(name: str, value: object) -> None:
     """Refuse a length or a number of layers that is not a whole number above 0."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**62):
         raise InvalidValue(name, "a whole number, at least 1", value)
+
+
+def require_countable(layers: int, key_heads: int = 1) -> None:
+    """Refuse more layers, or more key heads in them, than a preset states one by one."""
+    require_whole("layers", layers)
+    require_whole("key_heads", key_heads)
+    if layers > MOST_LAYERS:
+        raise InvalidValue("layers", f"at most {MOST_LAYERS:,}", layers)
+    if layers * key_heads > MOST_HEADS:
+        raise InvalidValue("key_heads", f"at most {MOST_HEADS // layers:,} in each of {layers:,} layers", key_heads)
 
 
 def stretch(preset: str, factor: float | None, trained_len: Length, target_len: Length) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.arguments import Length, checked_arguments, require_whole
+from ropewalk.extension.presets.arguments import Length, checked_arguments, require_countable
 from ropewalk.methods.frequencies import Interpolation
 from ropewalk.methods.reach import Causal, Sinks
 
@@ -57,8 +57,7 @@ def ms_poe(
 
     Source: Zhang et al. 2024, arXiv:2403.04797, sec. 3; VITA-Group/Ms-PoE, src/ms_poe.sh (1.2 to 1.8).
     """
-    for name, value in (("layers", layers), ("key_heads", key_heads)):
-        require_whole(name, value)
+    require_countable(layers, key_heads)
     if ranks and len(ranks) != layers * key_heads:
         raise InvalidValue("ranks", f"one for each of {layers * key_heads} key heads", len(ranks))
     if outside := [rank for rank in ranks if not 0 <= rank < key_heads]:
@@ -78,8 +77,7 @@ def ms_poe(
 
 def _by_layer(name: str, numbers: tuple[int, ...], layers: int, key_heads: int) -> dict[int, list[int]]:
     """Key heads of each layer, by their numbers in the whole model."""
-    for field, value in (("layers", layers), ("key_heads", key_heads)):
-        require_whole(field, value)
+    require_countable(layers, key_heads)
     if outside := [number for number in numbers if not 0 <= number < layers * key_heads]:
         rule = f"numbers of the model's {layers * key_heads} key heads, from 0 to {layers * key_heads - 1}"
         raise InvalidValue(name, rule, outside[0])

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.arguments import Length, checked_arguments, require_whole, share_of, squeeze, target_or
+from ropewalk.extension.presets.arguments import (
+    Length,
+    checked_arguments,
+    require_countable,
+    share_of,
+    squeeze,
+    target_or,
+)
 from ropewalk.methods.biases import FarDiscount
 from ropewalk.methods.decoding import NBCE, MeanPooling
 from ropewalk.methods.reach import (
@@ -81,7 +89,7 @@ def swaa(
 
     Source: Yu et al. 2025, arXiv:2512.10411; yuyijiong/sliding-window-attention-adaptation, README (2048, 100).
     """
-    require_whole("layers", layers)
+    require_countable(layers)
     if every < 0 or every == 1:
         raise InvalidValue("every", "0, or at least 2", every, remedy="every=1 would be the model as it is")
     least = min(trained_len or SWAA_LONG, SWAA_LONG)
@@ -260,9 +268,15 @@ def lampe(
         share = 1.0 if growth is None else (1 + math.tanh((growth * length + offset) / 2)) / 2  # the sigmoid
         mapped = max(min(int(share * most), length - 2), 1)
         # The first keys are rounded up to a group, which is wide where few tokens were trained on.
-        while mapped > 1 and furthest(_lampe(near, first, length, mapped), length - 1) >= (trained_len or math.inf):
-            mapped -= 1
+        mapped = _fitting(lambda one: _lampe(near, first, length, one), mapped, length, trained_len)
     return Extension(reach=_lampe(near, first, length, mapped))
+
+
+def _fitting(reach: Callable[[int], LaMPE], most: int, length: int, trained_len: Length) -> int:
+    """The largest length to map to by which a text's first key is no further away than in training; 1 if none is."""
+    if trained_len is None or furthest(reach(most), length - 1) < trained_len:
+        return most
+    return max(1, bisect_left(range(1, most), True, key=lambda one: furthest(reach(one), length - 1) >= trained_len))
 
 
 def _lampe(head: int, tail: int, length: int, mapped: int) -> LaMPE:

@@ -6,7 +6,14 @@ import math
 
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
-from ropewalk.extension.presets.arguments import Length, checked_arguments, share_of, stretch, target_or
+from ropewalk.extension.presets.arguments import (
+    Length,
+    checked_arguments,
+    require_countable,
+    share_of,
+    stretch,
+    target_or,
+)
 from ropewalk.methods.biases import BAM, FIRE, T5, ALiBi, GAURotary, KerpleLog, Sandwich
 from ropewalk.methods.frequencies import ABF, Interpolation, NoPE, Partial, XPos
 from ropewalk.methods.positions import PoSE, Randomized
@@ -15,7 +22,6 @@ from ropewalk.methods.scales import Llama4Temperature, LogN, SSMax
 from ropewalk.methods.surgery import MHAToGQA, QKBias, StretchPositions
 
 SMALLEST_WINDOW = 16  # tokens: a window of one or two would be none
-MOST_LAYERS = 10_000  # a hundred times those of the deepest models
 
 
 @checked_arguments
@@ -241,8 +247,7 @@ def _share_or_few(preset: str, name: str, value: int | None, trained_len: Length
 
 def _interleaved(near: Reach, full: Extension, layers: int, places: range) -> Extension:
     """Full layers at these places, and others; refused where there is only one kind."""
-    if layers > MOST_LAYERS:
-        raise InvalidValue("layers", f"at most {MOST_LAYERS:,}", layers)
+    require_countable(layers)
     if not 0 < len(places) < layers:
         raise InvalidValue("layers", f"at least {max(places.start + 1, 2)}, for full layers and others", layers)
     return Extension(reach=near, layers=dict.fromkeys(places, full))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Annotated
 
 import torch
@@ -26,14 +26,17 @@ from torch import Tensor
 
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach.reach import Reach, Span, always, before, last, require_trained
-from ropewalk.methods.record import ABOVE_ONE, AT_LEAST_ONE, POSITIVE
+from ropewalk.methods.record import AT_LEAST_ONE, POSITIVE, Rule
+
+LARGEST_GROUP = 50_000  # tokens; groups of each size are counted one by one
+GROUPS = Rule(f"above 1 and at most {LARGEST_GROUP:,}", lambda value: 1 < value <= LARGEST_GROUP)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SELF(Reach):
     name = "self_logistic"
     window: Annotated[int, AT_LEAST_ONE, "w: keys nearer than this keep their positions"]
-    capacity: Annotated[int, ABOVE_ONE, "C: groups have fewer tokens than this"]
+    capacity: Annotated[int, GROUPS, "C: groups have fewer tokens than this"]
     rate: Annotated[float, POSITIVE, "r: how fast groups grow, by group"] = 0.02
 
     def check_against(self, facts: Facts) -> None:
@@ -56,7 +59,7 @@ class SELF(Reach):
         return groups[size - 1] - (tokens[size - 1] - position) // size
 
 
-@cache
+@lru_cache(maxsize=64)
 def _before(capacity: int, rate: float) -> tuple[list[int], list[int]]:
     """How many tokens and how many groups come before those of each size, 1 to C - 1."""
     tokens, groups = [0], [0]
