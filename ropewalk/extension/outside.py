@@ -7,7 +7,6 @@ caller allowed the folder's code; one whose path the user wrote runs, and is kno
 
 from __future__ import annotations
 
-import copyreg
 import inspect
 import re
 import sys
@@ -32,6 +31,7 @@ from ropewalk.extension.outside_code import (
     packages_of,
     require_different,
     require_name_of,
+    send_with,
 )
 from ropewalk.files import holds, read_bytes, read_json, why
 from ropewalk.folders import whole_file
@@ -201,18 +201,8 @@ def _method_in(source: SourceFile, title: str) -> type[Spec]:
     # The same text under another path is the same class; it is called by the path that was written last.
     kind.origin = Origin(file=source.name, sha256=source.sha256, written=f"{source.path}:{kind.__name__}")
     if not known:
-        _send_with(kind, source)
+        send_with(kind, source, _receive)
     return kind
-
-
-def _send_with(kind: type[Spec], source: SourceFile) -> None:
-    """Let methods of this class travel to other processes with their file."""
-
-    def reduced(spec: Spec) -> tuple[Any, ...]:
-        values = {parameter.name: getattr(spec, parameter.name) for parameter in parameters(type(spec))}
-        return _receive, (*source, kind.__name__, values)
-
-    copyreg.pickle(kind, reduced)
 
 
 def _receive(path: str, text: bytes, title: str, values: Json) -> Spec:

@@ -6,10 +6,11 @@ module has a hash of the file: after a change it is another module, with other c
 
 from __future__ import annotations
 
+import copyreg
 import io
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, Unreadable, short_repr
 from ropewalk.files import read_bytes, why
+from ropewalk.methods.record import parameters
 
 FILE_MODULE = "ropewalk_file_"  # begins the name of a module that was read from a file of the user's
 PLAIN_NAME = r"[A-Za-z_]\w*"
@@ -79,6 +81,19 @@ class SourceFile(NamedTuple):
 def mark_of(text: bytes) -> str:
     """A short hash of a file."""
     return sha256(text).hexdigest()[:16]
+
+
+def send_with(kind: type[Any], source: SourceFile, receive: Callable[..., Any]) -> None:
+    """Let records of this class travel to other processes with their file; `receive` makes them there.
+
+    It is called with the path, the text of the file, the name of the class, and the values of the record.
+    """
+
+    def reduced(record: Any) -> tuple[Any, ...]:
+        values = {parameter.name: getattr(record, parameter.name) for parameter in parameters(kind)}
+        return receive, (*source, kind.__name__, values)
+
+    copyreg.pickle(kind, reduced)
 
 
 def classes_of(module: ModuleType) -> list[type]:

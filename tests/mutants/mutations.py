@@ -439,7 +439,7 @@ MUTATIONS = (
     Mutation("tokens that nothing fills", "measure/material/prompts.py", "size -= 0 < room < LEAST_FILLER and size > 0", "", "measure/material/test_prompts.py::test_units_and_filler_fill_a_length_to_the_token"),
     Mutation("a changed file taken for the same", "measure/comparison/runner.py", '**({"source": source} if source else {}),', "", "measure/tasks/test_outside.py::test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not"),
     Mutation("a file that stays what it was", "extension/outside_code.py", "FILE_MODULE + mark_of(self.text)", "FILE_MODULE + mark_of(self.path.encode())", "measure/tasks/test_outside.py::test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not"),
-    Mutation("a task that travels without its values", "measure/tasks/outside.py", "(*source, kind.__name__, values)", "(*source, kind.__name__, {})", "measure/tasks/test_outside.py::test_a_task_travels_with_its_file"),
+    Mutation("a task that travels without its values", "extension/outside_code.py", "(*source, kind.__name__, values)", "(*source, kind.__name__, {})", "measure/tasks/test_outside.py::test_a_task_travels_with_its_file"),
     Mutation("a file of a folder that runs untrusted", "extension/outside.py", "if not trusted:", "if False:", "extension/test_outside.py::test_a_file_of_a_folder_runs_only_if_it_is_trusted"),
     Mutation("a changed file that runs", "extension/outside.py", "if source.sha256 != method.sha256:", "if False:", "extension/test_outside.py::test_a_file_that_was_changed_is_refused_with_both_hashes"),
     Mutation("a path in JSON that runs", "extension/slots.py", "if not isinstance(name, str) or names_file(name):", "if not isinstance(name, str):", "extension/test_outside.py::test_json_names_no_path"),

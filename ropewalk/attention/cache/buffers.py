@@ -103,9 +103,8 @@ class CacheState(StoredKeys):
         self._decay_period = max(1, int(1 / float(self.table(1).log_decay.abs().max()))) if self.decays else 0
         self.latest: tuple[object, Any] | None = None  # the step of the next token, for all layers
         split = terms.parts() if terms.extension.heads else []
-        self.parts = [
-            (part, self._of_terms(part.terms)) for part in split
-        ]  # of the heads in which the same is in force
+        # The states of the heads in which the same is in force, where heads differ.
+        self.parts = [(part, self._of_terms(part.terms)) for part in split]
 
     def _of_terms(self, terms: LayerTerms) -> CacheState:
         """The same texts, under other terms."""

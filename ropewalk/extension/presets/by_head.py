@@ -37,7 +37,7 @@ def duo_attention(
     least = min(trained_len or AS_AUTHORS, AS_AUTHORS)
     window = least // 2 if window is None else window
     n_sink = max(least // 8, 1) if n_sink is None else n_sink
-    by_layer = _by_layer("retrieval", retrieval, layers, key_heads)
+    by_layer = _by_layer(retrieval, layers, key_heads)
     full = Extension(reach=Causal())
     return Extension(
         reach=Sinks(window=window, n_sink=n_sink, renumber=False),
@@ -75,13 +75,13 @@ def ms_poe(
     return Extension(layers=stated)
 
 
-def _by_layer(name: str, numbers: tuple[int, ...], layers: int, key_heads: int) -> dict[int, list[int]]:
+def _by_layer(retrieval: tuple[int, ...], layers: int, key_heads: int) -> dict[int, list[int]]:
     """Key heads of each layer, by their numbers in the whole model."""
     require_countable(layers, key_heads)
-    if outside := [number for number in numbers if not 0 <= number < layers * key_heads]:
+    if outside := [number for number in retrieval if not 0 <= number < layers * key_heads]:
         rule = f"numbers of the model's {layers * key_heads} key heads, from 0 to {layers * key_heads - 1}"
-        raise InvalidValue(name, rule, outside[0])
+        raise InvalidValue("retrieval", rule, outside[0])
     by_layer: dict[int, list[int]] = {}
-    for number in sorted(set(numbers)):
+    for number in sorted(set(retrieval)):
         by_layer.setdefault(number // key_heads, []).append(number % key_heads)
     return by_layer

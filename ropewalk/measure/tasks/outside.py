@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
 import inspect
 import re
 import sys
@@ -24,9 +23,9 @@ from ropewalk.extension.outside_code import (
     package_of,
     require_different,
     require_name_of,
+    send_with,
 )
 from ropewalk.measure.tasks.task import Task
-from ropewalk.methods.record import parameters
 from ropewalk.methods.spec import Json
 
 # What a class must have to be a task, and the hash of the file that it comes from.
@@ -116,18 +115,8 @@ def _tasks_of(module: ModuleType, source: SourceFile) -> list[type[Task]]:
         raise Unreadable.because("tasks", f"{source.path} has no task", remedy=remedy)
     require_different(tasks, "task", "tasks", source.path)
     for task in tasks:
-        _send_with(task, source)
+        send_with(task, source, _receive)
     return tasks
-
-
-def _send_with(kind: type[Task], source: SourceFile) -> None:
-    """Let tasks of this class travel with their file."""
-
-    def reduced(task: Task) -> tuple[Any, ...]:
-        values = {parameter.name: getattr(task, parameter.name) for parameter in parameters(type(task))}
-        return _receive, (*source, kind.__name__, values)
-
-    copyreg.pickle(kind, reduced)
 
 
 def _receive(path: str, text: bytes, name: str, values: Json) -> Task:

@@ -13,13 +13,13 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import parse_for
+from ropewalk.extension.presets import duo_attention
 from ropewalk.methods.frequencies import Interpolation
-from ropewalk.methods.reach import Causal, Sinks
 from ropewalk.search.goal import Goal
 from ropewalk.search.spaces.space import Space, Values
 
 BY_RANK = "by_rank"  # a factor for each head of a layer, larger for those that look less far
-SHARES = ("yarn", "dynamic_yarn", BY_RANK, "as_trained")
+OF_HEADS = ("yarn", "dynamic_yarn", BY_RANK, "as_trained")
 
 
 class Heads(Space):
@@ -35,7 +35,7 @@ class Heads(Space):
             "keeping": FloatDistribution(0.05, 1.0),  # share of all key heads that keep all keys
             "window": FloatDistribution(1 / 32, 1 / 2, log=True),  # of the others, as a share of the trained length
             "sinks": IntDistribution(1, 64),
-            "schedule": CategoricalDistribution(SHARES),
+            "schedule": CategoricalDistribution(OF_HEADS),
             "stretch": FloatDistribution(1.0, max(2.0, 2 * goal.factor), log=True),  # largest factor by rank
         }
 
@@ -52,32 +52,28 @@ class Heads(Space):
         facts, order = goal.facts, goal.heads
         if not order:
             raise DoesNotFit.because("space", "heads are searched in the order that fit measures, and there is none")
-        count, each_layer = max(1, round(values["keeping"] * len(order))), facts.groups
-        keeping = set(order[:count])
-        near = None
+        count, schedule = max(1, round(values["keeping"] * len(order))), values["schedule"]
+        whole = Extension() if schedule in (BY_RANK, "as_trained") else parse_for(schedule, facts, goal.target_len)
         if count < len(order):
             window = max(1, int(facts.trained_len * values["window"]))
-            near = Sinks(window=window, n_sink=values["sinks"], renumber=False)
-        schedule = values["schedule"]
-        usual = Extension() if schedule in (BY_RANK, "as_trained") else parse_for(schedule, facts, goal.target_len)
-        layers = {}
-        for layer in range(facts.layers):
-            ranked = [number for number in order if number // each_layer == layer]
-            heads = {}
-            for rank, number in enumerate(ranked):
-                factor = 1 + (values["stretch"] - 1) * rank / each_layer
-                heads[number % each_layer] = Extension(
-                    reach=Causal() if near is not None and number in keeping else None,
-                    frequencies=Interpolation(factor=factor) if schedule == BY_RANK and factor > 1 else None,
-                )
-            stated = {head: override for head, override in heads.items() if override != Extension()}
-            if stated:
-                layers[layer] = Extension(heads=stated)
-        return usual + Extension(reach=near, layers=layers)
+            sizes = {"layers": facts.layers, "key_heads": facts.groups, "window": window, "n_sink": values["sinks"]}
+            whole += duo_attention(retrieval=order[:count], **sizes)
+        return _by_rank(goal, values["stretch"]).over(whole) if schedule == BY_RANK else whole
 
     def betters(self, goal: Goal, extension: Extension) -> bool:
         """Extensions whose heads differ."""
         return any(part.heads for part in extension.parts)
+
+
+def _by_rank(goal: Goal, stretch: float) -> Extension:
+    """A factor for each head of a layer, by its rank there; the first is as trained."""
+    groups, layers = goal.facts.groups, dict[int, Extension]()
+    for layer in range(goal.facts.layers):
+        ranked = [number % groups for number in goal.heads if number // groups == layer]
+        factors = {head: 1 + (stretch - 1) * rank / groups for rank, head in enumerate(ranked)}
+        slowed = {head: Extension(frequencies=Interpolation(factor=by)) for head, by in factors.items() if by > 1}
+        layers |= {layer: Extension(heads=slowed)} if slowed else {}
+    return Extension(layers=layers)
 
 
 class LayerFactors(Space):
