@@ -1,6 +1,6 @@
 """Promise P1: `attend` equals the oracle, outputs and gradients, for every method."""
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from ropewalk import DoesNotFit, Extension, Facts, InvalidValue, Tokens, parse, 
 from ropewalk.attention import attend, explain
 from ropewalk.attention.torch_kernels import fused
 from ropewalk.extension.inputs import PAD
+from ropewalk.methods.reach import Causal
 
 from attention.problems import EVERY, assert_equal, every, learned, tensors
 from examples import FACTS
@@ -71,6 +72,15 @@ def test_whole_in_chunks_and_token_by_token(extension):
         torch.testing.assert_close(torch.cat(parts, 2), whole, rtol=0, atol=1e-11)
 
 
+def test_heads_that_differ_lie_between_others():
+    """Heads are computed together by what they share, and put back where they were."""
+    facts = Facts(trained_len=16, head_dim=8, heads=8, kv_heads=4)
+    extension = replace(
+        parse("streaming:window=6,n_sink=2"), heads={0: Extension(reach=Causal()), 2: parse("pi:factor=4")}
+    )
+    assert_equal(extension, tensors(60, facts), facts)
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("groups", [1, 2, 4, 8])
 @pytest.mark.parametrize("head_dim", [8, 64, 128])
@@ -101,7 +111,7 @@ def test_texts_of_many_blocks(text, length):
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rotary_dim", [None, 6])
 def test_layouts_of_pairs(interleaved, rotary_dim):
-    facts = dataclasses.replace(FACTS, interleaved=interleaved, rotary_dim=rotary_dim)
+    facts = replace(FACTS, interleaved=interleaved, rotary_dim=rotary_dim)
     for text in (
         "rerope:window=5",
         "xpos",
@@ -195,7 +205,7 @@ def test_a_table_for_every_row(text, monkeypatch):
 @pytest.mark.parametrize("text", ["dynamic_ntk", "dynamic_yarn+window:window=4"])
 def test_a_first_stage_without_rotation(text, length):
     """With a trained length of 1, only the first row keeps its table and position 0; all others are rotated."""
-    facts = dataclasses.replace(FACTS, trained_len=1)
+    facts = replace(FACTS, trained_len=1)
     assert_equal(parse(text), tensors(length, facts), facts)
 
 

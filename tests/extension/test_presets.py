@@ -260,7 +260,7 @@ OVER = {name: set(inspect.signature(preset).parameters) for name, preset in PRES
 LAYERED = [name for name, parameters in OVER.items() if "layers" in parameters and "key_heads" not in parameters]
 SMALL = Facts(trained_len=64, head_dim=16, heads=8)
 DRAWN = [torch.randn(1, 8, 128, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
-FROM_4_LAYERS = ("hwfa_rerope", "rnope_swa", "irope")
+FROM_LAYERS = {"hwfa_rerope": 4, "rnope_swa": 4, "irope": 4, "ms_poe": 3}
 
 
 @cache
@@ -287,13 +287,13 @@ def equal(extension, other, layers, rows):
 def test_a_preset_over_layers_is_no_other_preset_on_any_number_of_layers(name, layers):
     """In running, at twice the trained length; and in training, where ReRoPE is left out. Else it is refused."""
     lengths = {"trained_len": 64, "target_len": 128, "layers": layers, "key_heads": SMALL.groups}
-    if layers < 4 and name in FROM_4_LAYERS:
+    if layers < FROM_LAYERS.get(name, 1):
         with pytest.raises(InvalidValue):
             parse(name, **lengths)
         return
     extension = parse(name, **lengths)
     for other in PRESETS:
-        if other == name or (layers < 4 and other in FROM_4_LAYERS):
+        if other == name or layers < FROM_LAYERS.get(other, 1):
             continue
         composition = parse(other, **lengths)
         assert not equal(extension, composition, layers, 128), other

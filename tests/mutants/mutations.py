@@ -169,7 +169,7 @@ MUTATIONS = (
     Mutation("key heads in strides", "equation.py", "repeat_interleave(facts.heads // x_bgjd.shape[1], dim=1)", "repeat(1, facts.heads // x_bgjd.shape[1], 1, 1)", "test_equation.py"),
     Mutation("a layer's own ignored", "extension/extension.py", ".get(key) or Extension())", ".get(None) or Extension())", "test_equation.py extension/test_extension.py"),
     Mutation("heads of a part in strides", "extension/extension.py", "head * shared_by + nth", "head + nth * len(self.key_heads)", "extension/test_heads.py attention/test_attend.py::test_equals_the_oracle_in_float64"),
-    Mutation("heads joined in the order of their parts", "attention/problem.py", "return joined if order is None else joined.index_select(1, order.to(joined.device))", "return joined", "attention/test_attend.py::test_equals_the_oracle_in_float64"),
+    Mutation("heads joined in the order of their parts", "attention/problem.py", "return joined if order is None else joined.index_select(1, order.to(joined.device))", "return joined", "attention/test_attend.py::test_heads_that_differ_lie_between_others"),
     Mutation("a part's biases those of the first heads", "attention/problem.py", "x[list(self.of_heads)] if chosen", "x[: len(self.of_heads)] if chosen", "attention/test_attend.py::test_equals_the_oracle_in_float64"),
     Mutation("a ring that grows without what it holds", "attention/cache/buffers.py", "lane[:, :, :count] = old[:, :, :count]", "pass", "attention/cache/test_layer_cache.py::test_a_wide_window_takes_room_as_the_text_grows"),
     Mutation("a gate for the other part", "hf/runtime/layer.py", "torch.lerp(other, out, mixture", "torch.lerp(out, other, mixture", "train/recipes/test_retrieval_heads.py"),

@@ -27,12 +27,13 @@ MORE = (
         "partial:share=0.5",
     ),
 )
+LONG = {"num_hidden_layers": 4, "max_position_embeddings": 256}  # lampe maps no text to fewer than some 50 tokens
 LLAMA = rw.Facts(trained_len=4096, head_dim=64, heads=4, layers=4)
 
 
 def exported(line, engine, place):
     """The word of `export` for a small Llama under a line."""
-    model = tiny("llama", num_hidden_layers=4)
+    model = tiny("llama", **LONG)
     target = 8 * model.config.max_position_embeddings
     try:
         rw.extend(model, line, target_len=target)
@@ -44,7 +45,7 @@ def exported(line, engine, place):
 @pytest.mark.sampled(cases=12)
 @pytest.mark.parametrize("line", [*PRESETS, *MORE])
 def test_the_kind_is_that_of_export(line, tmp_path):
-    facts = rw.inspect(tiny("llama", num_hidden_layers=4)).facts
+    facts = rw.inspect(tiny("llama", **LONG)).facts
     kinds, _ = in_engines(read_line(line), facts, 8 * facts.trained_len)
     assert kinds == {engine: exported(line, engine, tmp_path / engine) for engine in ENGINES}
 

@@ -58,6 +58,10 @@ def ms_poe(
     Source: Zhang et al. 2024, arXiv:2403.04797, sec. 3; VITA-Group/Ms-PoE, src/ms_poe.sh (1.2 to 1.8).
     """
     require_countable(layers, key_heads)
+    if layers <= UNSCALED_LAYERS:
+        raise InvalidValue(
+            "layers", f"above {UNSCALED_LAYERS}, since the first {UNSCALED_LAYERS} stay as they are", layers
+        )
     if ranks and len(ranks) != layers * key_heads:
         raise InvalidValue("ranks", f"one for each of {layers * key_heads} key heads", len(ranks))
     if outside := [rank for rank in ranks if not 0 <= rank < key_heads]:
