@@ -26,12 +26,14 @@ from real_page import draw_real, front_table, real_page
 from ropewalk.extension import presets
 from ropewalk.extension.slots import SLOTS
 from ropewalk.measure import tasks
+from ropewalk.measure.report.submitted import board_page
 from ropewalk.methods.docstrings import HOMES, page_of
 from ropewalk.methods.record import parameter_rows
 from ropewalk.methods.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[1]
 CARD = ROOT / "ropewalk" / "models" / "default" / "README.md"
+BOARD = ROOT / "docs" / "results" / "leaderboard"
 FRONT_PAGES = ("README.md", "README.zh.md")
 CHINESE = {  # what the rows of the table of methods mean
     "frequencies": "theta：每对维度转得多快",
@@ -143,6 +145,7 @@ def main() -> None:
         ROOT / "docs" / "command-line.md": command_line_page(),
         ROOT / "docs" / "notebook.md": notebook_page(),
         ROOT / "docs" / "results" / "real" / "README.md": real_page(),
+        BOARD / "leaderboard.md": board_page(BOARD),
         CARD: card(),
         **{ROOT / name: front_page(name) for name in FRONT_PAGES},
     }

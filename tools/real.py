@@ -26,7 +26,7 @@ from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from real_models import MODELS, TEXTS, fetched_model, fetched_texts
@@ -43,6 +43,7 @@ from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.report.comparison import as_json
+from ropewalk.measure.report.submitted import rounded
 from ropewalk.measure.tasks import Context, Repetition, Task
 
 FOLDER = Path("build/real")  # relative, so that a store knows the texts again in another checkout
@@ -59,7 +60,6 @@ OTHERS = (
     *("leaky_rerope", "rerope_by_parts", "ministral3", "pi", "abf", "llama3"),
     *("lampe", "lampe+log_n", "self_logistic", "self_logistic+log_n", "ms_poe", "ms_poe+dynamic_yarn"),
 )
-DIGITS = 6  # significant ones, of the numbers that are kept
 
 
 class Place(NamedTuple):
@@ -161,17 +161,8 @@ def _measured(part: list[Cell]) -> list[Finished]:
 def written(comparison: Comparison, path: Path, command: str) -> None:
     """The record of a comparison, sample by sample."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(_short(finite_json(as_json(comparison, command))), separators=(",", ":"))
+    content = json.dumps(rounded(finite_json(as_json(comparison, command))), separators=(",", ":"))
     path.write_bytes(gzip.compress(content.encode(), mtime=0))
-
-
-def _short(value: Any) -> Any:
-    """Numbers with few digits: the intervals are wider by far."""
-    if isinstance(value, dict):
-        return {key: _short(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_short(one) for one in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ MEANINGS = {
     DONE: "done",
     NOT_THE_SAME: "`check`: the engine computes something else, refuses the checkpoint, or its result is not known;"
     " `check --running`: the schedule is not in force, or that cannot be told."
+    " `compare --redo`: a figure of the row is another one now."
     " From any other verb, with a traceback: a bug",
     REFUSED: "refused: one line on the error stream says what is wrong, and what to do",
     STOPPED: "ended by Ctrl-C, `train` and `compare --ray` by SIGTERM too."

@@ -74,6 +74,13 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "leaderboard": "`target_len`; `rounds`, and the texts of those that were `planned`; `entries`, the lowest loss"
         " first; `dropped` (`round`, `texts`, `loss`, `rival`, `behind`, `threshold`); `left_out` with `why`",
     },
+    "compare --redo": {
+        "line": "the extension of the row",
+        "current": "whether its formulas and tasks are those of this version",
+        "figures": "`name`, `before` (in the row), `now`, `verdict`: `equal`, `within the interval`, `within 0.01`"
+        " (nats, of one text) or `differs`",
+        "agrees": "whether none differs",
+    },
     "diagnose": {
         "folder": FOLDER,
         "command": COMMAND,

@@ -20,13 +20,7 @@ from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.loading import free_bytes
 from ropewalk.hf.probe.facts import parse_for_config, trained_len
 from ropewalk.hf.use.inspect import Inspection, sizes
-from ropewalk.measure.arguments import (
-    FEWEST_TEXTS,
-    RunOptions,
-    seconds_or_none,
-    tasks_text,
-    whole_number,
-)
+from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds_or_none, tasks_text, whole_number
 from ropewalk.measure.comparison.cluster.crew import measure_on_cluster
 from ropewalk.measure.comparison.comparison import (
     Candidate,
@@ -56,6 +50,7 @@ from ropewalk.measure.progress import WorkProgress, showing_progress
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.comparison import as_json, write_report
 from ropewalk.measure.report.drawing import name_of
+from ropewalk.measure.report.submitted import write_rows
 from ropewalk.measure.report.tables import (
     interval,
     notes,
@@ -150,6 +145,10 @@ class ComparisonResult(MeasuredResult):
     def write(self, folder: str | Path, *, command: str = "", pictures: str = "") -> Path:
         """Write `report.html` with its figures, and `results.json`; return the path of the page."""
         return write_report(self.comparison, folder, command=command, pictures=pictures)
+
+    def submit(self, folder: str | Path, *, force: bool = False) -> list[Path]:
+        """Write a row of the leaderboard for each extension, which `ropewalk compare --redo` measures again."""
+        return write_rows(self.comparison, folder, force=force)
 
 
 def compare(

@@ -212,6 +212,7 @@ def measure_candidates(
     context = cast(Context, standard.task)
     alone = context.standard(facts.facts.trained_len, target, target) == "loss" and target > lengths[0]
     most = max(task.samples for task in tasks)
+    of_model = {"model": subject.name, "parameters": sum(weights.numel() for weights in subject.model.parameters())}
     texts = max((task.samples for task in tasks if task.name == Context.name), default=0)
     return Comparison(
         facts=subject.facts,
@@ -219,7 +220,7 @@ def measure_candidates(
         candidates=tuple(candidates),
         tasks=tasks,
         marks=subject.marks,
-        made={**provenance(), "model": subject.name, "texts": subject.text_marks(most)},
+        made={**provenance(), **of_model, "texts": subject.text_marks(most)},
         projects=tuple(subject.projects(texts)),
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,

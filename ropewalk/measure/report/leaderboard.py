@@ -175,7 +175,7 @@ def _row(entry: Json) -> tuple[str, ...]:
         name_of(entry["line"]) + tuned,
         f"{entry['loss']['value']:.3f}",
         interval(entry["behind"]) if entry["behind"]["value"] else "best",
-        _percent(entry["right"]),
+        percent(entry["right"]),
         interval(entry["harm"]),
         f"{entry['key_share']:.2f}",
         f"{entry['slowdown']:.1f}x" if entry["slowdown"] is not None else "-",
@@ -207,7 +207,8 @@ def _signed(value: float | None) -> str:
     return words if float(words) else "0.000"
 
 
-def _percent(estimate: Mapping[str, Any] | None) -> str:
+def percent(estimate: Mapping[str, Any] | None) -> str:
+    """A share with its interval; a dash where it was not measured."""
     if estimate is None:
         return "-"
     value, low, high = (f"{100 * estimate[name]:.0f}" for name in ("value", "low", "high"))

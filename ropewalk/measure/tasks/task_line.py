@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
-from ropewalk.errors import Conflict, UnknownName
+from ropewalk.errors import Conflict, DoesNotFit, UnknownName
 from ropewalk.extension.notation import FILE, Term, read_list
 from ropewalk.extension.outside_code import package_of
 from ropewalk.measure.tasks import ALL, Context, QuantisedCache, Task
 from ropewalk.measure.tasks.outside import installed_tasks, task_of, tasks_in
+from ropewalk.methods.spec import Json, build
 
 NAMES = {task.name: task for task in ALL}
 RENAME = "give it another name"
@@ -39,6 +41,20 @@ def check_tasks(tasks: Sequence[Task], samples: int) -> tuple[Task, ...]:
             sentence = f"{task.title} reads other texts than context: {task.of_texts}, not {context.of_texts}"
             raise Conflict.because("tasks", sentence, remedy="give both the same samples, last and questions")
     return (*before, *tasks)
+
+
+def tasks_stored(stored: Sequence[Json]) -> tuple[Task, ...]:
+    """Tasks from their JSON, which has their versions: another version of a task gives other numbers."""
+    tasks = []
+    for values in stored:
+        kind = NAMES.get(values.get("name", ""))
+        if kind is None:
+            raise UnknownName("task", str(values.get("name")), known=[*NAMES])
+        if values.get("version") != kind.version:
+            sentence = f"the task {kind.name} was of version {values.get('version')}, and here it is of {kind.version}"
+            raise DoesNotFit.because("tasks", sentence, remedy="measure it with the version of Ropewalk that it names")
+        tasks.append(build(kind, {name: value for name, value in values.items() if name not in ("name", "version")}))
+    return tuple(cast(list[Task], tasks))
 
 
 def _tasks(term: Term, samples: int) -> list[Task]:

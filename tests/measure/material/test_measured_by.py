@@ -25,6 +25,7 @@ SHOWING = (
         "ropewalk.measure.leaderboard",
         "ropewalk.measure.diagnose",
         "ropewalk.measure.lines",
+        "ropewalk.measure.redo",
     ),
     *("ropewalk.measure.result", "ropewalk.measure.report", "ropewalk.search.fit", "ropewalk.search.report"),
 )
