@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import torch
@@ -11,17 +13,20 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 
+LEVEL = 0.95  # how often an interval holds the truth, unless another level is asked for
+MIN_LEVEL = 0.5  # below, an interval holds less than it leaves out
 NORMAL = 1.959964  # the 97.5th percentile, for intervals of 95 %
 MEAN_RESAMPLES = 2000
 # Student's 97.5th percentiles for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
+MANY_FREEDOM = 30  # degrees of freedom from which on Fisher's expansion is right to 0.0002 at a level of 0.9999
 FEW_PROJECTS = 4  # of fewer, which may be mere folders, texts are drawn: an interval over them would say nothing
 BY_CHANCE = 1 / 40  # of intervals of 95 % around no difference: those that lie wholly on one side
 SHARE, LOSS, ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)  # ranges of numbers
 
 
 class Estimate(NamedTuple):
-    """A number and its 95 % interval."""
+    """A number and its interval, of 95 % unless it was asked for at another level."""
 
     value: float
     low: float
@@ -37,7 +42,7 @@ class Estimate(NamedTuple):
         return {name: value if math.isfinite(value) else None for name, value in self._asdict().items()}
 
 
-def share(successes: float, trials: int) -> Estimate:
+def share(successes: float, trials: int, *, level: float = LEVEL) -> Estimate:
     """A share of successes with Wilson's interval, which stays between 0 and 1 even for few trials.
 
     If a trial can succeed in part, the interval is wider than necessary.
@@ -48,9 +53,10 @@ def share(successes: float, trials: int) -> Estimate:
     """
     if not 0 <= successes <= trials or trials < 1:
         raise InvalidValue("successes", f"from 0 to the trials ({trials}, at least 1)", successes)
-    p, square = successes / trials, NORMAL**2
+    z = _normal(level)
+    p, square = successes / trials, z**2
     centre = (p + square / (2 * trials)) / (1 + square / trials)
-    half = NORMAL * math.sqrt(p * (1 - p) / trials + square / (4 * trials**2)) / (1 + square / trials)
+    half = z * math.sqrt(p * (1 - p) / trials + square / (4 * trials**2)) / (1 + square / trials)
     # With no or only successes the interval reaches 0 or 1; only rounding would prevent it.
     low, high = max(0.0, centre - half), min(1.0, centre + half)
     return Estimate(p, 0.0 if successes == 0 else low, 1.0 if successes == trials else high, trials)
@@ -78,13 +84,14 @@ def mean(
     least: float = -math.inf,
     most: float = math.inf,
     seed: int = 0,
+    level: float = LEVEL,
 ) -> Estimate:
     """A weighted mean over documents. Its interval is the wider of Student's and a bootstrap over documents.
 
     Student's is mean -+ t e, where e is the jackknife's error: see `_jackknife`. A bootstrap alone is too narrow: of
     ten documents it holds the mean in 90 % of cases. With `groups`, one for each document, whole groups were drawn,
     such as projects: what documents of one have in common makes the interval wider. It is cut at `least` and `most`,
-    the range of the values.
+    the range of the values. `level` is how often it holds the mean: 0.95, or more where several are judged together.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)
@@ -100,10 +107,11 @@ def mean(
         return Estimate(value, least, most, 1)
     x, w = _of_groups(x, w, groups)
     freedom = _freedom(w) if len(x) < count else len(x) - 1
+    half = student(freedom, level) * math.sqrt(_jackknife(x, w))
     drawn = torch.randint(len(x), (MEAN_RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
     means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
-    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    half = student(freedom) * math.sqrt(_jackknife(x, w))
+    tail = round((1 - level) / 2, 12)  # 0.025 of 0.95, which subtraction alone misses by a rounding
+    low, high = means.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Estimate(value, max(least, min(low, value - half)), min(most, max(high, value + half)), count)
 
 
@@ -113,6 +121,7 @@ def crossed_mean(
     groups: Sequence[str] | None = None,
     least: float = -math.inf,
     most: float = math.inf,
+    level: float = LEVEL,
 ) -> Estimate:
     """The mean of a table whose rows and columns were both drawn, such as seeds and texts.
 
@@ -120,7 +129,7 @@ def crossed_mean(
     percentile for their degrees of freedom. What belongs to neither is counted twice: the interval is rather too wide.
     (One t for both, by Satterthwaite, holds the mean in 89 % of cases where two seeds differ more than texts do.) With
     `groups`, one for each column, whole groups of columns were drawn, such as projects. The interval is cut at `least`
-    and `most`.
+    and `most`. `level` is how often it holds the mean.
 
     Source: Zou & Donner 2008, Stat. Med. 27, 1693-1702: limits of a sum from those of its parts.
     """
@@ -133,7 +142,7 @@ def crossed_mean(
         return Estimate(value, math.nan, math.nan, x.numel())  # no interval: it supports nothing
     if not drawn:
         return Estimate(value, least, most, x.numel())
-    half = math.sqrt(math.fsum(student(_freedom(w)) ** 2 * _jackknife(means, w) for means, w in drawn))
+    half = math.sqrt(math.fsum(student(_freedom(w), level) ** 2 * _jackknife(means, w) for means, w in drawn))
     return Estimate(value, max(least, value - half), min(most, value + half), x.numel())
 
 
@@ -174,23 +183,61 @@ def _jackknife(x: Tensor, w: Tensor) -> float:
     return (len(x) - 1) / len(x) * float(torch.linalg.vector_norm(without_one)) ** 2
 
 
-def student(freedom: float) -> float:
-    """Student's 97.5th percentile.
+def _normal(level: float) -> float:
+    """The normal percentile at which an interval of this level ends."""
+    if not MIN_LEVEL <= level < 1:
+        raise InvalidValue("level", f"at least {MIN_LEVEL} and below 1", level)
+    return NORMAL if level == LEVEL else NormalDist().inv_cdf((1 + level) / 2)
 
-    Source: Fisher's expansion around the normal one, Abramowitz & Stegun 1964, 26.7.5; below 8 degrees of freedom,
-    where it is off by more than 0.0005, a table, between whose rows the logarithm is linear in 1 / freedom.
+
+@cache
+def student(freedom: float, level: float = LEVEL) -> float:
+    """Student's percentile at which an interval of this level ends, both ends alike: the 97.5th of 95 %.
+
+    At 95 %, below 8 degrees of freedom, it is from a table, between whose rows the logarithm is linear in 1 / freedom:
+    up to 3 % above. At other levels it is right to 0.001.
+
+    Source: Fisher's expansion around the normal one, Abramowitz & Stegun 1964, 26.7.5, for many degrees of freedom.
     """
-    if freedom < len(STUDENT):
+    z, v = _normal(level), freedom
+    if v < 1:
+        raise InvalidValue("freedom", "at least 1", freedom)
+    if level == LEVEL and freedom < len(STUDENT):
         row = int(freedom)
         share = (1 / row - 1 / freedom) / (1 / row - 1 / (row + 1))
         return float(STUDENT[row - 1] ** (1 - share) * STUDENT[row] ** share)
-    z, v = NORMAL, freedom
+    if level != LEVEL and freedom < MANY_FREEDOM:
+        return _student_of_few(freedom, level)
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
     return z + math.fsum(term / v**power for power, term in enumerate(terms, 1))
+
+
+def _student_of_few(freedom: float, level: float) -> float:
+    """Student's percentile by halving x = freedom / (freedom + t^2), with which the share beyond t rises."""
+    low, high = 0.0, 1.0
+    for _ in range(100):
+        x = (low + high) / 2
+        low, high = (x, high) if _beyond(x, freedom) < 1 - level else (low, x)
+    return math.sqrt(freedom * (1 - high) / high)
+
+
+def _beyond(x: float, freedom: float) -> float:
+    """The share of Student's distribution beyond -t and t, the incomplete beta function I_x(freedom / 2, 1 / 2).
+
+    I_x(a, b) = x^a (1 - x)^b Gamma(a + b) / (Gamma(a + 1) Gamma(b)) sum_n x^n prod_(k <= n) (a + b + k - 1) / (a + k)
+
+    Source: Abramowitz & Stegun 1964, 26.5.4 and 26.7.1.
+    """
+    a, term, total, n = freedom / 2, 1.0, 0.0, 0
+    while term > 1e-9 * total * (1 - x):  # what follows is less than term / (1 - x)
+        total, n = total + term, n + 1
+        term *= x * (a + n - 0.5) / (a + n)
+    factor = math.lgamma(a + 0.5) - math.lgamma(a + 1) - math.lgamma(0.5)
+    return math.exp(a * math.log(x) + math.log1p(-x) / 2 + factor) * total
 
 
 def outside(resamples: int, drawn: int) -> int:
@@ -231,6 +278,7 @@ def difference(
     weights: Sequence[float] | None = None,
     groups: Sequence[str] | None = None,
     seed: int = 0,
+    level: float = LEVEL,
 ) -> Estimate:
     """The mean difference on the same documents: what the documents have in common cancels out.
 
@@ -240,4 +288,4 @@ def difference(
         raise InvalidValue("values", f"as many as there are to compare with ({len(others)})", len(values))
     weights = [1.0] * len(values) if weights is None else weights
     changes = [a - b if weight else 0.0 for a, b, weight in zip(values, others, weights, strict=True)]
-    return mean(changes, weights, groups=groups, seed=seed)
+    return mean(changes, weights, groups=groups, seed=seed, level=level)

@@ -104,6 +104,46 @@ def test_students_percentiles_between_whole_numbers(freedom, value):
     assert value * 0.9995 < student(freedom) < value * 1.03
 
 
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.9499, 0.975, 0.99, 0.995, 0.9999])
+@pytest.mark.parametrize("freedom", [1, 1.3, 2, 3.7, 7.9, 8, 15.5, 29.9, 30, 200, 100_000])
+def test_students_percentiles_of_other_levels(freedom, level):
+    assert student(freedom, level) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=3e-4)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.98, 0.9999])
+def test_students_percentiles_that_have_a_closed_form(level):
+    """Of one degree of freedom Cauchy's distribution, and of two P(|T| < t) = t / sqrt(2 + t^2)."""
+    assert student(1, level) == pytest.approx(math.tan(math.pi * level / 2), rel=1e-4)
+    assert student(2, level) == pytest.approx(level * math.sqrt(2 / (1 - level**2)), rel=1e-4)
+
+
+# Printed tables: the 95th, 99th and 99.95th percentile, NIST/SEMATECH e-Handbook, 1.3.6.7.2.
+@pytest.mark.parametrize(("freedom", "level", "value"), [(4, 0.9, 2.132), (4, 0.98, 3.747), (10, 0.99, 3.169)])
+def test_students_percentiles_of_other_levels_are_those_of_the_tables(freedom, level, value):
+    assert student(freedom, level) == pytest.approx(value, abs=6e-4)
+
+
+def test_an_interval_of_another_level():
+    """By hand: 1 and 3 have s / sqrt n = 1, and t = tan(0.99 pi / 2) = 63.657 for one degree of freedom."""
+    expected = pytest.approx((2, 2 - 63.657, 2 + 63.657, 2), abs=1e-3)
+    assert mean([1.0, 3.0], level=0.99) == expected
+    assert crossed_mean([[1.0, 3.0]], level=0.99) == expected
+    assert difference([2.0, 5.0], [1.0, 2.0], level=0.99) == expected
+    # Five of 0 weigh 9, five of 1 weigh 1, and the bootstrap is wider: of ten drawn, 7 and 8 are ones at these levels.
+    tops = [mean([0.0] * 5 + [1.0] * 5, [9.0] * 5 + [1.0] * 5, level=level).high for level in (0.8, 0.95)]
+    assert tops == pytest.approx([7 / (7 + 3 * 9), 8 / (8 + 2 * 9)])
+    assert share(81, 263, level=0.99).high == pytest.approx(0.3853, abs=1e-4)  # by hand, with z = 2.5758
+
+
+@pytest.mark.parametrize("level", [0.4, 1.0, math.nan])
+def test_levels_that_are_refused(level):
+    for estimate in (mean, lambda row, **more: crossed_mean([row], **more)):
+        with pytest.raises(InvalidValue, match=r"level must be at least 0\.5 and below 1"):
+            estimate([1.0, 2.0], level=level)
+    with pytest.raises(InvalidValue, match="freedom must be at least 1"):
+        student(0.5)
+
+
 @pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("count", [3, 5, 10, 24])
 @pytest.mark.parametrize("weighted", [False, True])
