@@ -276,7 +276,7 @@ MUTATIONS = (
     Mutation("a stage one item late", "train/length_schedule.py", "bisect_right(self._ends, index)", "bisect_right(self._ends, index - 1)", "train/test_length_schedule.py"),
     # Evaluation.
     Mutation("Wilson's interval without its width", "measure/metrics/intervals.py", "square / (4 * trials**2)", "0", "measure/metrics/test_intervals.py"),
-    Mutation("few documents taken for many", "measure/metrics/intervals.py", "if level == LEVEL and freedom < len(STUDENT):", "if False:", "measure/metrics/test_intervals.py"),
+    Mutation("few documents taken for many", "measure/metrics/intervals.py", "if level == USUAL_LEVEL and freedom < len(STUDENT):", "if False:", "measure/metrics/test_intervals.py"),
     Mutation("a bootstrap alone", "measure/metrics/intervals.py", "half = student(freedom, level)", "half = 0", "measure/metrics/test_intervals.py"),
     Mutation("texts of a project taken for draws", "measure/metrics/intervals.py", "if groups is None or len(names) < 2:", "if True:", "measure/metrics/test_intervals.py"),
     Mutation("as free as there are projects", "measure/metrics/intervals.py", "float(w.sum() ** 2 / (w**2).sum()) - 1", "len(w) - 1", "measure/metrics/test_intervals.py"),
