@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ropewalk.measure.metrics.intervals import Estimate
 
@@ -33,9 +33,10 @@ from studies.findings.names import (
     colour,
     label,
 )
-from studies.findings.picture import Bars, Curves, Dot, Line, Row, Scatter
+from studies.findings.picture import Bars, Curves, Dot, Line, Panel, Row, Scatter
 from studies.zoo.figures import FAR, PLAIN
 
+TIMES = (1, 2, 4, 8)
 READ_FAR = ("yarn", "self_extend+log_n", "self_extend:window=4096+log_n", "rerope:window=6144+log_n", "long_reach")
 ON_BOARD = ("window", "streaming", "lm_infinite", "yarn", "self_extend+log_n", "long_reach")
 GAINS = (
@@ -54,8 +55,8 @@ def _collapse(measured: Measured) -> Finding:
     real, larger, carried, zoo = measured.real, measured.larger, measured.carried, measured.zoo
     short, middle, long = (real.mean(UNCHANGED, length) for length in real.lengths)
     of_larger = [larger.mean(UNCHANGED, length) for length in larger.lengths]
-    of_carried = {times: carried.mean("rope", times) for times in (1, 2, 4, 8)}
-    of_zoo = {times: zoo.accuracy("rope", times) for times in (1, 2, 4, 8)}
+    of_carried = {times: carried.mean("rope", times) for times in TIMES}
+    of_zoo = {times: zoo.accuracy("rope", times) for times in TIMES}
     kept = of_zoo[8].value / of_zoo[1].value
     risen = [
         *(real.over_alone(UNCHANGED, length) for length in real.lengths[1:]),
@@ -64,12 +65,45 @@ def _collapse(measured: Measured) -> Finding:
         zoo.over(("rope", 1, PLAIN), ("rope", 8, PLAIN)),
     ]
     small_at_2x = zoo.over(("rope", 2, PLAIN), ("rope", 1, PLAIN))
+    return Finding(
+        number=1,
+        name="collapse",
+        verdicts=(Verdict(kind_of(risen)),),
+        english=Words(
+            title="Plain rotation collapses just beyond the trained length",
+            effect=f"SmolLM2: {nats(short)} nats at 8k, {nats(middle)} at 16k, {nats(long)} at 32k. 31 M: "
+            f"{nat(of_larger[0])} at 1x, {nat(of_larger[1])} at 8x. Carried: {nat(of_carried[1])} at 1x, "
+            f"{nat(of_carried[2])} at 2x, {nat(of_carried[8])} at 8x. Small: {percent(of_zoo[1])} right at 1x, "
+            f"{percent(of_zoo[2])} at 2x, {percent(of_zoo[8])} at 8x.",
+            text=f"SmolLM2 reads 8,192 tokens at {nat(short)} nats per token. The same last tokens cost {nat(middle)} "
+            f"nats after 16k and {nat(long)} after 32k: {more(risen[0])} and {more(risen[1])} more. The carried model "
+            f"is {nats(risen[3])} nats worse at 2x already, and most of what it loses is lost there. The small models "
+            f"keep {100 * kept:.0f} % of their accuracy at 8x; the article on biases (kexue.fm/9577) reports nearly "
+            f"the same share of its own. At 2x their seeds are far apart ({_seeds(zoo.seeds('rope', 2))}), although "
+            f"they agree at 1x and at 8x: that loss is {points(small_at_2x)} points.",
+            models=ONE,
+        ),
+        chinese=Words(
+            title="不加改动的 RoPE 一超出训练长度就崩溃",
+            effect="",
+            text=f"SmolLM2 在 8k 处的损失是 {nats(short)} nat，16k 处 {nats(middle)}，32k 处 {nats(long)}。"
+            f"自带模型从 1 倍的 {nat(of_carried[1])} 升到 2 倍的 {nat(of_carried[2])} 和 8 倍的 {nat(of_carried[8])}；"
+            f"小模型的准确率从 {percent(of_zoo[1])} 落到 2 倍的 {percent(of_zoo[2])} 和 8 倍的 {percent(of_zoo[8])}。",
+            models=ONE_CHINESE,
+        ),
+        claims=("zoo/rope-fails", "zoo/rope-falls", "untrained/logits-grow"),
+        panels=_collapse_panels(measured),
+    )
+
+
+def _collapse_panels(measured: Measured) -> tuple[Panel, ...]:
+    real, larger, carried, zoo = measured.real, measured.larger, measured.carried, measured.zoo
     curves = Curves(
         LENGTHS,
         "loss, nats per token",
         (
             Line(REAL, "rope", tuple((n // real.trained, real.mean(UNCHANGED, n)) for n in real.lengths)),
-            Line(CARRIED, "rope", tuple(of_carried.items())),
+            Line(CARRIED, "rope", tuple((times, carried.mean("rope", times)) for times in TIMES)),
             Line(
                 f"{LARGER} (only 1x and 8x)",
                 "rope",
@@ -85,42 +119,14 @@ def _collapse(measured: Measured) -> Finding:
             Line(
                 f"{SMALL}: mean of 3 seeds",
                 "rope",
-                tuple(of_zoo.items()),
-                tuple((times, seed) for times in of_zoo for seed in zoo.seeds("rope", times)),
+                tuple((times, zoo.accuracy("rope", times)) for times in TIMES),
+                tuple((times, seed) for times in TIMES for seed in zoo.seeds("rope", times)),
             ),
         ),
         title="the article's measure, on small models",
         times=100,
     )
-    return Finding(
-        number=1,
-        name="collapse",
-        verdicts=(Verdict(kind_of(risen)),),
-        english=Words(
-            title="Plain rotation collapses just beyond the trained length",
-            effect=f"SmolLM2: {nats(short)} nats at 8k, {nats(middle)} at 16k, {nats(long)} at 32k. 31 M: "
-            f"{nat(of_larger[0])} at 1x, {nat(of_larger[1])} at 8x. Carried: {nat(of_carried[1])} at 1x, "
-            f"{nat(of_carried[2])} at 2x, {nat(of_carried[8])} at 8x. Small: {percent(of_zoo[1])} right at 1x, "
-            f"{percent(of_zoo[2])} at 2x, {percent(of_zoo[8])} at 8x.",
-            text=f"SmolLM2 reads 8,192 tokens at {nat(short)} nats per token. The same last tokens cost {nat(middle)} "
-            f"nats after 16k and {nat(long)} after 32k: {more(risen[0])} and {more(risen[1])} more. The carried model "
-            f"is {more(risen[3])} nats worse at 2x already, and most of what it loses is lost there. The small models "
-            f"keep {100 * kept:.0f} % of their accuracy at 8x; the article on biases (kexue.fm/9577) reports nearly "
-            f"the same share of its own. At 2x their seeds are far apart ({_seeds(zoo.seeds('rope', 2))}), although "
-            f"they agree at 1x and at 8x: that loss is {points(small_at_2x)} points.",
-            models=ONE,
-        ),
-        chinese=Words(
-            title="不加改动的 RoPE 一超出训练长度就崩溃",
-            effect="",
-            text=f"SmolLM2 在 8k 处的损失是 {nats(short)} nat，16k 处 {nats(middle)}，32k 处 {nats(long)}。"
-            f"自带模型从 1 倍的 {nat(of_carried[1])} 升到 2 倍的 {nat(of_carried[2])} 和 8 倍的 {nat(of_carried[8])}；"
-            f"小模型的准确率从 {percent(of_zoo[1])} 落到 2 倍的 {percent(of_zoo[2])} 和 8 倍的 {percent(of_zoo[8])}。",
-            models=ONE_CHINESE,
-        ),
-        claims=("zoo/rope-fails", "zoo/rope-falls", "untrained/logits-grow"),
-        panels=(curves, accuracies),
-    )
+    return curves, accuracies
 
 
 def _seeds(shares: Sequence[float]) -> str:
@@ -143,8 +149,6 @@ def _windows(measured: Measured) -> Finding:
     ]
     lost = real.over("self_extend+log_n", longest, "streaming", longest, "copied")
     windows = measured.zoo.accuracy("rope_under_window", 8)
-    a = f"SmolLM2 at 32k (unchanged, not drawn: {more(above[UNCHANGED])})"
-    b = "carried model at 4,096 tokens (the three windows lie on each other)"
     return Finding(
         number=2,
         name="windows",
@@ -157,13 +161,15 @@ def _windows(measured: Measured) -> Finding:
             f"{nat(larger.mean('window', far))} instead of {nat(larger.mean(UNCHANGED, far))} nats, "
             f"{percent(larger.passkeys('window', far), 0)}. Small at 8x: {percent(windows)} right instead of "
             f"{percent(measured.zoo.accuracy('rope', 8))}.",
-            text=f"Under StreamingLLM SmolLM2 reads 32k with a loss {more(above['streaming'], 3)} nats from that of "
-            "its last 8k alone, where the unchanged model is at "
+            text=f"Under StreamingLLM SmolLM2 reads 32k with a loss that is {more(above['streaming'], 3)} nats "
+            "from that "
+            "of its last 8k alone, where the unchanged model is at "
             f"{nat(real.mean(UNCHANGED, longest))} nats. But it is what the last 8k alone are: of the numbers farther "
             f"back it finds {percent(found['streaming'])}, `self_extend+log_n` {percent(found['self_extend+log_n'])}. "
-            f"On the carried model a window has the lower loss of nearly all ({nat(losses['window'], 3)} nats) and "
-            f"finds {percent(keys['window'], 0)} of the passkeys, `self_extend+log_n` "
-            f"{percent(keys['self_extend+log_n'], 0)}. So a window is the honest baseline of every extension, and "
+            f"The carried model has {nat(losses['window'], 3)} nats behind a window at 4,096 tokens, under "
+            f"`self_extend+log_n` {nat(losses['self_extend+log_n'], 3)}; the window finds "
+            f"{percent(keys['window'], 0)} of the passkeys, the other {percent(keys['self_extend+log_n'], 0)}. So "
+            "a window is the honest baseline of every extension, and "
             "what the articles call *loses nothing* can be had without an extension.",
             models=ONE,
         ),
@@ -180,20 +186,29 @@ def _windows(measured: Measured) -> Finding:
             *("untrained/streaming-flat", "untrained/lm-infinite-flat", "untrained/lm-infinite-better"),
             *("zoo/window-at-inference", "zoo/streaming-flat", "restricted/window-cache"),
         ),
-        panels=(
-            Scatter(
-                "far numbers found, percent",
-                "loss above the last 8k alone, nats",
-                tuple(Dot(label(line), colour(line), found[line], above[line]) for line in found),
-                title=a,
-                level=(0.0, REAL_ALONE),
-            ),
-            Scatter(
-                "passkeys found, percent",
-                "loss, nats",
-                tuple(Dot(label(line), colour(line), keys[line], losses[line]) for line in (*ON_BOARD, UNCHANGED)),
-                title=b,
-            ),
+        panels=_windows_panels(above, found, losses, keys),
+    )
+
+
+def _windows_panels(
+    above: Mapping[str, Estimate],
+    found: Mapping[str, Estimate],
+    losses: Mapping[str, Estimate],
+    keys: Mapping[str, Estimate],
+) -> tuple[Panel, ...]:
+    return (
+        Scatter(
+            "far numbers found, percent",
+            "loss above the last 8k alone, nats",
+            tuple(Dot(label(line), colour(line), found[line], above[line]) for line in found),
+            title=f"SmolLM2 at 32k (unchanged, not drawn: {more(above[UNCHANGED])})",
+            level=(0.0, REAL_ALONE),
+        ),
+        Scatter(
+            "passkeys found, percent",
+            "loss, nats",
+            tuple(Dot(label(line), colour(line), keys[line], losses[line]) for line in (*ON_BOARD, UNCHANGED)),
+            title="carried model at 4,096 tokens (three windows coincide)",
         ),
     )
 
@@ -254,20 +269,24 @@ def _far_text(measured: Measured) -> Finding:
             *("zoo/hwfa-far", "zoo/rerope-untrained-far", "zoo/streaming-no-far", "zoo/streaming-no-memory"),
             *("zoo/window-reach", "zoo/xpos-flat"),
         ),
-        panels=(
-            Bars(
-                "tokens of the passage, points above StreamingLLM",
-                tuple(Row(label(line), colour(line), one) for line, one in copied.items()),
-                title="SmolLM2: a passage from the beginning of 32k",
-                times=100,
-                signed=True,
-            ),
-            Bars(
-                "gain in accuracy, points",
-                tuple(Row(label(name), colour(name), gain[name]) for name in GAINS),
-                title="small models: a copy four trained lengths back",
-                times=100,
-                signed=True,
-            ),
+        panels=_far_text_panels(gain, copied),
+    )
+
+
+def _far_text_panels(gain: dict[str, Estimate], copied: dict[str, Estimate]) -> tuple[Panel, ...]:
+    return (
+        Bars(
+            "tokens of the passage, points above StreamingLLM",
+            tuple(Row(label(line), colour(line), one) for line, one in copied.items()),
+            title="SmolLM2: a passage from the beginning of 32k",
+            times=100,
+            signed=True,
+        ),
+        Bars(
+            "gain in accuracy, points",
+            tuple(Row(label(name), colour(name), gain[name]) for name in GAINS),
+            title="small models: a copy four trained lengths back",
+            times=100,
+            signed=True,
         ),
     )

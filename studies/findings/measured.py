@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -153,6 +154,26 @@ class Zoo:
         rows = [[one - another for one, another in zip(*of_seed, strict=True)] for of_seed in zip(*tables, strict=True)]
         return self._crossed(rows)
 
+    def held_by_one_seed(self, times: int = 8) -> tuple[float, int]:
+        """How often one seed's interval over projects, of a difference of two readings of the plain models, holds the
+        mean of the other seeds; and of how many."""
+        readings = sorted(name for name, seed in self._inside if seed == 0 and self._inside[name, seed]["of"] == "rope")
+        held = []
+        for one, other in combinations(["rope", *readings], 2):
+            of_seeds = [self._differences(one, other, times, seed) for seed in self.figures.seeds(one)]
+            for nth, of_texts in enumerate(of_seeds):
+                others = [fmean(of_seed) for place, of_seed in enumerate(of_seeds) if place != nth]
+                held.append(not crossed_mean([of_texts], groups=self.projects).clear_of(fmean(others)))
+        return fmean(held), len(held)
+
+    def _differences(self, method: str, other: str, times: int, seed: int) -> list[float]:
+        """Of the accuracies of every text."""
+        first, second = (
+            next(row["accuracy_of_texts"] for row in self._inside[name, seed]["figures"] if _is(row, times))
+            for name in (method, other)
+        )
+        return [a - b for a, b in zip(first, second, strict=True)]
+
     def _entropies(self, method: str, seed: int, times: int) -> list[float]:
         """Of every text."""
         kept = self._inside[method, seed]["entropies"]
@@ -163,6 +184,10 @@ class Zoo:
 
     def _crossed(self, table: Sequence[Sequence[float]]) -> Estimate:
         return crossed_mean(table, groups=self.projects[: len(table[0])])
+
+
+def _is(row: Record, times: int) -> bool:
+    return bool(row["times"] == times and row["kind"] == PLAIN)
 
 
 class Tuned:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ropewalk.measure.metrics.intervals import Estimate, mean, minus, share
 
 from studies.findings.finding import (
@@ -17,7 +19,7 @@ from studies.findings.finding import (
 )
 from studies.findings.measured import Measured
 from studies.findings.names import CARRIED, SMALL
-from studies.findings.picture import Bars, Curves, Line, Row
+from studies.findings.picture import Bars, Curves, Line, Panel, Row
 from studies.processes import ratio
 from studies.zoo.figures import PLAIN
 
@@ -95,24 +97,28 @@ def _heads(measured: Measured) -> Finding:
             *("kv-heads/faster", "kv-heads/one-faster", "kv-heads/fewer-bytes", "kv-heads/as-one"),
             *("zoo/gqa-after-5-percent", "zoo/mqa-harms", "zoo/gqa-better-than-mqa", "zoo/gqa-untrained"),
         ),
-        panels=(
-            Bars(
-                "time with 16 key heads, over",
-                (
-                    Row("4 key heads", "2 key heads", times[FOUR]),
-                    Row("1 key head", "1 key head", times[ONE]),
-                    Row("16 views of one head", "1 key head", bytes_alone),
-                ),
-                title="a step, and attention alone (last)",
-                digits=2,
-                level=(1.0, "as fast"),
+        panels=_heads_panels(bytes_alone, times, right),
+    )
+
+
+def _heads_panels(bytes_alone: Estimate, times: dict[str, Estimate], right: dict[str, Estimate]) -> tuple[Panel, ...]:
+    return (
+        Bars(
+            "time with 16 key heads, over",
+            (
+                Row("4 key heads", "2 key heads", times[FOUR]),
+                Row("1 key head", "1 key head", times[ONE]),
+                Row("16 views of one head", "1 key head", bytes_alone),
             ),
-            Bars(
-                "tokens foretold at 1x, percent",
-                tuple(Row(words, method, right[name]) for name, (words, method) in HEADS.items()),
-                title="small models of 4 heads",
-                times=100,
-            ),
+            title="a step, and attention alone (last)",
+            digits=2,
+            level=(1.0, "as fast"),
+        ),
+        Bars(
+            "tokens foretold at 1x, percent",
+            tuple(Row(words, method, right[name]) for name, (words, method) in HEADS.items()),
+            title="small models of 4 heads",
+            times=100,
         ),
     )
 
@@ -175,22 +181,28 @@ def _contexts(measured: Measured) -> Finding:
             *("contexts/least-entropy", "contexts/maximum", "contexts/exact", "contexts/beta"),
             *("contexts/many-contexts", "contexts/retrieval"),
         ),
-        panels=(
-            Curves(
-                "contexts",
-                "loss of the answer, nats",
-                tuple(
-                    Line(name, name, tuple((count, mean(losses(name, count), least=0)) for count in counts))
-                    for name in RULES
-                ),
-                title="carried model, a passkey in one of them",
-                steps=True,
+        panels=_contexts_panels(nbce, retrieved, counts, losses),
+    )
+
+
+def _contexts_panels(
+    nbce: Estimate, retrieved: Estimate, counts: Sequence[int], losses: Callable[[str, int], list[float]]
+) -> tuple[Panel, ...]:
+    return (
+        Curves(
+            "contexts",
+            "loss of the answer, nats",
+            tuple(
+                Line(name, name, tuple((count, mean(losses(name, count), least=0)) for count in counts))
+                for name in RULES
             ),
-            Bars(
-                "right answers, percent",
-                (Row("NBCE: least entropy", BEST, nbce), Row("the context that BM25 finds", "bm25", retrieved)),
-                title=f"{most} contexts",
-                times=100,
-            ),
+            title="carried model, a passkey in one of them",
+            steps=True,
+        ),
+        Bars(
+            "right answers, percent",
+            (Row("NBCE: least entropy", BEST, nbce), Row("the context that BM25 finds", "bm25", retrieved)),
+            title=f"{counts[-1]} contexts",
+            times=100,
         ),
     )

@@ -22,6 +22,7 @@ from ropewalk.measure.metrics.intervals import Estimate
 TINTS = (1.0, 0.87, 0.75, 0.62, 0.5, 0.38, 0.25, 0.13)  # of each colour in a picture, on white: smooth edges and bands
 GREYS = 24
 DPI, WIDTH = 150, 7.4
+WIDE = 78  # letters that a line of a title has room for
 DRAWN = "Drawn from"  # the entry of a picture that has the mark of its data
 DARK = "#1a1a1a"
 COLOURS = {
@@ -98,8 +99,8 @@ class Curves:
         for nth, line in enumerate(self.lines):
             x = [at[place] for place, _ in line.points]
             value, low, high = ([self.times * one[part] for _, one in line.points] for part in range(3))
-            style: dict[str, Any] = {"marker": MARKS[nth % len(MARKS)], "linestyle": DASHES[nth % len(DASHES)], "markersize": 4.5}
-            panel.plot(x, value, color=COLOURS[line.method], label=line.label, linewidth=1.7, **style)
+            style: dict[str, Any] = {"marker": MARKS[nth % len(MARKS)], "linestyle": DASHES[nth % len(DASHES)]}
+            panel.plot(x, value, color=COLOURS[line.method], label=line.label, linewidth=1.7, markersize=5, **style)
             panel.fill_between(x, low, high, color=COLOURS[line.method], alpha=0.13, linewidth=0)
             for place, dot in line.dots:
                 panel.plot(at[place], self.times * dot, ".", color=COLOURS[line.method], markersize=3)
@@ -144,13 +145,13 @@ class Bars:
                 panel.barh(nth, value, color=colour, height=0.62)
                 panel.plot((low, high), (nth, nth), color=DARK, linewidth=1)
             said = f"{round(value, self.digits) + 0.0:{'+' if self.signed else ''}.{self.digits}f}"
-            panel.annotate(said, (high, nth), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7.5)
+            panel.annotate(said, (high, nth), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
         if self.signed:
             panel.axvline(0, color="grey", linewidth=0.8)
         if self.log:
             panel.set_xscale("log")
         _level(panel, self.level, across=False)
-        panel.set_yticks(range(len(self.rows)), [row.label if self.named else "" for row in self.rows], fontsize=7.5)
+        panel.set_yticks(range(len(self.rows)), [row.label if self.named else "" for row in self.rows])
         panel.set(ylim=(len(self.rows) - 0.4, -0.6), xlabel=self.along)
         panel.margins(x=0.18)
 
@@ -202,20 +203,21 @@ class Picture:
 
     @property
     def mark(self) -> str:
-        """What the picture is drawn from, in short; figures with four digits, which is more than can be seen."""
-        return hashlib.sha256(_short((self.title, tuple(self.panels))).encode()).hexdigest()[:16]
+        """What it is drawn from, and how, in short; figures with four digits, which is more than can be seen."""
+        drawn = _short((self.title, tuple(self.panels))) + Path(__file__).read_text("utf-8")
+        return hashlib.sha256(drawn.encode()).hexdigest()[:16]
 
     def save(self, place: Path) -> None:
         """As a picture with few colours, which has the mark of its data."""
         figure, panels = plt.subplots(1, len(self.panels), figsize=(WIDTH, self._height), layout="constrained")
-        figure.suptitle(textwrap.fill(self.title, 92), fontsize=10, color=DARK, fontweight="bold")
+        figure.suptitle(_balanced(self.title), fontsize=11, color=DARK, fontweight="bold")
         for axes, panel in zip([panels] if len(self.panels) == 1 else list(panels), self.panels, strict=True):
             panel.draw(axes)
-            wide = 34 if isinstance(panel, Bars) else 52
-            axes.set_title(textwrap.fill(panel.title, wide), fontsize=8.5, color=DARK)
-            axes.tick_params(labelsize=7.5)
-            axes.xaxis.label.set_size(8)
-            axes.yaxis.label.set_size(8)
+            wide = 32 if isinstance(panel, Bars) else 38
+            axes.set_title(textwrap.fill(panel.title, wide), fontsize=9.6, color=DARK)
+            axes.tick_params(labelsize=8.8)
+            axes.xaxis.label.set_size(9.2)
+            axes.yaxis.label.set_size(9.2)
             axes.spines[["top", "right"]].set_visible(False)
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=DPI, format="png", facecolor="white")
@@ -239,7 +241,7 @@ class Picture:
     def _height(self) -> float:
         rows = max((len(panel.rows) for panel in self.panels if isinstance(panel, Bars)), default=0)
         named = max((len(_parts(panel)) for panel in self.panels if not isinstance(panel, Bars)), default=0)
-        return max(self.height + 0.17 * (named // 2), 1.3 + 0.26 * rows)
+        return max(self.height + 0.2 * (named // 2), 1.3 + 0.27 * rows)
 
 
 def mark_of(place: Path) -> str:
@@ -248,6 +250,11 @@ def mark_of(place: Path) -> str:
         return ""
     with Image.open(place) as picture:
         return str(picture.info.get(DRAWN, ""))
+
+
+def _balanced(title: str) -> str:
+    """In one line, or in two of about the same width."""
+    return title if len(title) <= WIDE else textwrap.fill(title, len(title) // 2 + 8)
 
 
 def _parts(panel: Panel) -> Sequence[Line | Row | Dot]:
@@ -264,7 +271,7 @@ def _legend(panel: Axes, named: int) -> None:
     """Below the panel, where it hides nothing."""
     columns = 2 if named > 1 else 1
     panel.legend(
-        frameon=False, fontsize=7.2, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, columnspacing=1
+        frameon=False, fontsize=8.6, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns, columnspacing=1
     )
 
 
@@ -287,5 +294,5 @@ def _level(panel: Axes, level: tuple[float, str] | None, *, across: bool) -> Non
     if not across and level[1]:
         panel.annotate(
             level[1], (level[0], 0), xycoords=("data", "axes fraction"), xytext=(3, 3), textcoords="offset points",
-            fontsize=7, color="#444444",
+            fontsize=8.4, color="#444444",
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
@@ -19,9 +20,9 @@ from studies.findings.finding import (
     nats,
     percent,
 )
-from studies.findings.measured import UNCHANGED, Measured
+from studies.findings.measured import UNCHANGED, Measured, Tuned
 from studies.findings.names import CARRIED, LARGER, LENGTHS, REAL, SMALL, colour, label
-from studies.findings.picture import Bars, Curves, Line, Row
+from studies.findings.picture import Bars, Curves, Line, Panel, Row
 
 BEST, OURS = "self_extend+log_n", "long_reach"
 LINES = ("streaming", BEST, "self_extend:window=4096+log_n", "rerope:window=6144+log_n", OURS, "yarn")
@@ -98,26 +99,32 @@ def _ranking(measured: Measured) -> Finding:
             models="SmolLM2；自带 680 万（各一个模型）",
         ),
         claims=("untrained/16x", "untrained/log-n-embeds", "untrained/static-harm", "zoo/rerope-untrained"),
-        panels=(
-            *(
-                Bars(
-                    "nats above the last 8k",
-                    tuple(Row(label(line), colour(line), above[line, length]) for line in LINES),
-                    title=f"SmolLM2 at {length // 1024}k",
-                    digits=3,
-                    signed=True,
-                    named=length == half,
-                )
-                for length in (half, longest)
-            ),
+        panels=_ranking_panels(half, longest, found, above),
+    )
+
+
+def _ranking_panels(
+    half: int, longest: int, found: dict[tuple[str, int], Estimate], above: dict[tuple[str, int], Estimate]
+) -> tuple[Panel, ...]:
+    return (
+        *(
             Bars(
-                "far numbers found, percent",
-                tuple(Row(label(line), colour(line), found[line, longest]) for line in LINES),
-                title=f"SmolLM2 at {longest // 1024}k",
-                times=100,
-                digits=0,
-                named=False,
-            ),
+                "nats above the last 8k",
+                tuple(Row(label(line), colour(line), above[line, length]) for line in LINES),
+                title=f"SmolLM2 at {length // 1024}k",
+                digits=3,
+                signed=True,
+                named=length == half,
+            )
+            for length in (half, longest)
+        ),
+        Bars(
+            "far numbers, percent",
+            tuple(Row(label(line), colour(line), found[line, longest]) for line in LINES),
+            title=f"SmolLM2 at {longest // 1024}k",
+            times=100,
+            digits=0,
+            named=False,
         ),
     )
 
@@ -130,12 +137,6 @@ def _dynamic(measured: Measured) -> Finding:
         measured.tuned("tuned-default"),
     )
     steps = far.plan["steps"]
-    lines = {
-        "rope": ("base model", "base", 0),
-        "yarn": ("YaRN, set to 16x", "yarn_half", steps),
-        "dynamic_yarn": ("the same weights, dynamic", "yarn_half_dynamic", steps),
-        "yarn_beyond": ("YaRN, set to 32x", "yarn_beyond", steps),
-    }
     static, dynamic = (far.loss(name, steps, 32) for name in ("yarn_half", "yarn_half_dynamic"))
     softer = far.over(("yarn_half", steps, 32), ("yarn_half_dynamic", steps, 32))
     rise = far.over(("yarn_half_dynamic", steps, 32), ("yarn_half_dynamic", steps, 16))
@@ -158,11 +159,11 @@ def _dynamic(measured: Measured) -> Finding:
         ),
         english=Words(
             title="Dynamic scaling leaves short texts alone and is gentle beyond the length it was set for",
-            effect=f"Short texts: YaRN costs {more(harm['SmolLM2: YaRN'][1], 3)} nats on SmolLM2 and "
-            f"{more(harm['31 M: YaRN'][1], 3)} on 31 M, dynamic YaRN {more(harm['31 M: dynamic YaRN'][1], 3)}. Small "
+            effect=f"Short texts: YaRN costs {nats(harm['SmolLM2: YaRN'][1], 3)} nats on SmolLM2 and "
+            f"{nats(harm['31 M: YaRN'][1], 3)} on 31 M, dynamic YaRN {more(harm['31 M: dynamic YaRN'][1], 3)}. Small "
             f"model tuned to 16x, read at 32x: {nats(static)} nats under YaRN, {nats(dynamic)} under dynamic YaRN.",
             text="A schedule that is set for a long text changes short ones too: YaRN costs SmolLM2 "
-            f"{more(harm['SmolLM2: YaRN'][1], 3)} nats on texts of its trained length. Dynamic YaRN scales each token "
+            f"{nats(harm['SmolLM2: YaRN'][1], 3)} nats on texts of its trained length. Dynamic YaRN scales each token "
             "as far as its position needs, so there it is the unchanged model by construction "
             f"({more(harm['31 M: dynamic YaRN'][1], 3)} on 31 M). Nothing is paid for that at 8x: "
             f"{nat(at_8x['dynamic_yarn'])} nats against YaRN's {nat(at_8x['yarn'])} on 31 M. Beyond the length that "
@@ -185,22 +186,33 @@ def _dynamic(measured: Measured) -> Finding:
             *("tuned-far/dynamic-after-training", "tuned-default/dynamic-short", "tuned-default/dynamic-yarn-short"),
             *("tuned-default/dynamic-yarn-beyond", "tuned-default/static-harm", "untrained/static-harm"),
         ),
-        panels=(
-            Curves(
-                LENGTHS,
-                "loss, nats per token",
-                tuple(
-                    Line(words, method, tuple((times, far.loss(name, count, times)) for times in (1, 2, 4, 8, 16, 32)))
-                    for method, (words, name, count) in lines.items()
-                ),
-                title="a small model, tuned at 16x",
+        panels=_dynamic_panels(far, harm),
+    )
+
+
+def _dynamic_panels(far: Tuned, harm: Mapping[str, tuple[str, Estimate]]) -> tuple[Panel, ...]:
+    steps = far.plan["steps"]
+    lines = {
+        "rope": ("base model", "base", 0),
+        "yarn": ("YaRN, set to 16x", "yarn_half", steps),
+        "dynamic_yarn": ("the same weights, dynamic", "yarn_half_dynamic", steps),
+        "yarn_beyond": ("YaRN, set to 32x", "yarn_beyond", steps),
+    }
+    return (
+        Curves(
+            LENGTHS,
+            "loss, nats per token",
+            tuple(
+                Line(words, method, tuple((times, far.loss(name, count, times)) for times in (1, 2, 4, 8, 16, 32)))
+                for method, (words, name, count) in lines.items()
             ),
-            Bars(
-                "harm to texts of the trained length, nats",
-                tuple(Row(name, method, one) for name, (method, one) in harm.items()),
-                title="without training",
-                digits=3,
-                signed=True,
-            ),
+            title="a small model, tuned at 16x",
+        ),
+        Bars(
+            "harm to texts of the trained length, nats",
+            tuple(Row(name, method, one) for name, (method, one) in harm.items()),
+            title="without training",
+            digits=3,
+            signed=True,
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from ropewalk.measure.metrics.intervals import Estimate
 
@@ -11,6 +12,7 @@ from studies.findings.finding import (
     Finding,
     Verdict,
     Words,
+    by_points,
     kind_of,
     minus,
     more,
@@ -19,9 +21,9 @@ from studies.findings.finding import (
     percent,
     points,
 )
-from studies.findings.measured import UNCHANGED, Measured
+from studies.findings.measured import UNCHANGED, Measured, Zoo
 from studies.findings.names import CARRIED, LARGER, LENGTHS, SMALL, colour, label
-from studies.findings.picture import Bars, Curves, Line, Row
+from studies.findings.picture import Bars, Curves, Line, Panel, Row
 from studies.zoo.figures import PLAIN
 
 SLOW, FAST = "rope_with_slow_pairs_slowed", "rope_with_fast_pairs_slowed"
@@ -67,9 +69,10 @@ def _pairs(measured: Measured) -> Finding:
             f"{nat(of_larger['yarn'])}, NTK {nat(of_larger['ntk'])}, PI {nat(of_larger['pi'])}.",
             text="A pair of dimensions that makes whole turns within the trained length has seen all its angles; one "
             "that does not meets new angles beyond it. Slowing the slow pairs alone leaves the small models "
-            f"{points(slow_over_fast)} points above slowing the fast ones alone. PI slows all pairs and NTK too few: "
-            f"both fail at 8x on every model of ours, and NTK by parts is {more(minus(by_parts))} nats from NTK on "
-            f"the carried one. On the larger model YaRN is {more(minus(on_larger))} nats from NTK. Whether PI beats "
+            f"{by_points(slow_over_fast)} points above slowing the fast ones alone. PI slows all pairs and NTK too "
+            "few: "
+            f"both fail at 8x on every model of ours, and NTK by parts is {nats(by_parts)} nats below NTK on "
+            f"the carried one. On the larger model YaRN is {nats(on_larger)} nats below NTK. Whether PI beats "
             f"no change at all is {kind_of([pi_gain])}: {more(pi_gain)} nats where both are useless. Of these "
             "schedules only YaRN was measured on a real model (F7).",
             models=OURS,
@@ -87,15 +90,19 @@ def _pairs(measured: Measured) -> Finding:
             *("zoo/slow-pairs", "zoo/by-parts-untrained", "untrained/by-parts-untrained", "zoo/yarn-untrained"),
             *("zoo/ntk-untrained", "zoo/pi-untrained", "untrained/pi-over-none", "computed/slow-pairs-several"),
         ),
-        panels=(
-            Bars(
-                "tokens foretold, percent",
-                tuple(Row(PAIR_LABELS.get(name, label(name)), colour(name), right[name]) for name in PAIRS),
-                title="small models at 8x: higher is better",
-                times=100,
-            ),
-            Bars("loss, nats per token", tuple(rows), title="at 8x: lower is better", digits=2),
+        panels=_pairs_panels(rows, right),
+    )
+
+
+def _pairs_panels(rows: list[Row], right: dict[str, Estimate]) -> tuple[Panel, ...]:
+    return (
+        Bars(
+            "tokens foretold, percent",
+            tuple(Row(PAIR_LABELS.get(name, label(name)), colour(name), right[name]) for name in PAIRS),
+            title="small models at 8x: higher is better",
+            times=100,
         ),
+        Bars("loss, nats per token", tuple(rows), title="at 8x: lower is better", digits=2),
     )
 
 
@@ -109,9 +116,6 @@ def _temperature(measured: Measured) -> Finding:
     larger_logits = carried.over("yarn", 8, "by_parts", 8, LOGIT)
     factor = (0.1 * math.log(8) + 1) ** 2  # on logits: YaRN multiplies queries and keys by its root
     helps = kind_of([*(gains[times] for times in (2, 4, 8)), *of_zoo.values()])
-
-    def entropies(name: str) -> tuple[tuple[float, Estimate], ...]:
-        return tuple((times, zoo.entropy(name, times)) for times in TIMES)
 
     return Finding(
         number=5,
@@ -134,7 +138,7 @@ def _temperature(measured: Measured) -> Finding:
             f"and {more(gains[8], 3)} at 8x on the carried model, and {points(of_zoo[8])} points at 8x on the small "
             f"ones. It works by sharpening: the entropy of attention changes by {more(sharper)} nats at 8x. Article 3 "
             "says that it smooths attention and prevents extreme values; it multiplies every logit by "
-            f"{factor:.2f} at 8x, and the largest one rises by {more(larger_logits, 1)}. A longer text spreads "
+            f"{factor:.2f} at 8x, and the largest one rises by {nats(larger_logits, 1)}. A longer text spreads "
             "attention over more keys, and sharper logits undo that. Its gain alone was not measured on a real model.",
             models=TWO,
         ),
@@ -151,25 +155,34 @@ def _temperature(measured: Measured) -> Finding:
             *("untrained/yarn-temperature", "zoo/yarn-temperature", "untrained/yarn-coefficient"),
             *("zoo/yarn-coefficient", "zoo/yarn-smooths", "untrained/yarn-extremes"),
         ),
-        panels=(
-            Bars(
-                "nats gained by the temperature",
-                tuple(Row(f"at {times}x", "yarn", one) for times, one in gains.items()),
-                title="carried model, set to 8x",
-                digits=3,
-                signed=True,
+        panels=_temperature_panels(zoo, gains),
+    )
+
+
+def _temperature_panels(zoo: Zoo, gains: Mapping[int, Estimate]) -> tuple[Panel, ...]:
+    return (
+        Bars(
+            "nats gained by the temperature",
+            tuple(Row(f"at {times}x", "yarn", one) for times, one in gains.items()),
+            title="carried model, set to 8x",
+            digits=3,
+            signed=True,
+        ),
+        Curves(
+            LENGTHS,
+            "entropy of attention, nats",
+            (
+                Line("NTK by parts", "by_parts", _entropies(zoo, "rope_under_by_parts")),
+                Line("with the temperature: YaRN", "yarn", _entropies(zoo, "rope_under_yarn")),
             ),
-            Curves(
-                LENGTHS,
-                "entropy of attention, nats",
-                (
-                    Line("NTK by parts", "by_parts", entropies(parts)),
-                    Line("with the temperature: YaRN", "yarn", entropies(yarn)),
-                ),
-                title="small models",
-            ),
+            title="small models",
         ),
     )
+
+
+def _entropies(zoo: Zoo, name: str) -> tuple[tuple[float, Estimate], ...]:
+    """By length."""
+    return tuple((times, zoo.entropy(name, times)) for times in TIMES)
 
 
 def _log_n(measured: Measured) -> Finding:
@@ -198,10 +211,10 @@ def _log_n(measured: Measured) -> Finding:
             text=f"log-n gains {more(gains['rerope'], 3)} nats under ReRoPE and {more(gains['self_extend'], 3)} under "
             "Self-Extend: there every distance is one of training, and only the number of keys is new. Under YaRN no "
             f"gain was found ({more(gains['yarn'], 3)}); YaRN's temperature already sharpens. Under plain rotation it "
-            f"costs {more(minus(gains['rope']), 3)} nats, and trained in it gives {points(trained)} points at 8x. "
+            f"costs {nats(minus(gains['rope']), 3)} nats, and trained in it gives {points(trained)} points at 8x. "
             "Article 1 says that it keeps the entropy of attention constant: on the small models that is "
             f"{nat(short)} nats at 1x, and at 8x {nat(entropy['rope_under_log_n'])} instead of "
-            f"{nat(entropy['rope'])}, a rise of {more(grown)}. On SmolLM2 the lines that do best have log-n, but they "
+            f"{nat(entropy['rope'])}, a rise of {nats(grown)}. On SmolLM2 the lines that do best have log-n, but they "
             "were not measured without it.",
             models=TWO,
         ),
@@ -219,25 +232,29 @@ def _log_n(measured: Measured) -> Finding:
             *("untrained/log-n-embeds", "zoo/log-n-untrained-helps", "zoo/log-n-trained"),
             *("zoo/log-n-lowers-entropy", "zoo/log-n-keeps-entropy"),
         ),
-        panels=(
-            Bars(
-                "nats gained by log-n",
-                tuple(Row(f"on {label(name)}", colour(name), one) for name, one in gains.items()),
-                title="carried model at 8x",
-                digits=3,
-                signed=True,
+        panels=_log_n_panels(gains, zoo),
+    )
+
+
+def _log_n_panels(gains: dict[str, Estimate], zoo: Zoo) -> tuple[Panel, ...]:
+    return (
+        Bars(
+            "nats gained by log-n",
+            tuple(Row(f"on {label(name)}", colour(name), one) for name, one in gains.items()),
+            title="carried model at 8x",
+            digits=3,
+            signed=True,
+        ),
+        Curves(
+            LENGTHS,
+            "entropy of attention, nats",
+            tuple(
+                Line(words, method, _entropies(zoo, name))
+                for name, method, words in (
+                    ("rope", "rope", "unchanged"),
+                    ("rope_under_log_n", "log_n", "under log-n"),
+                )
             ),
-            Curves(
-                LENGTHS,
-                "entropy of attention, nats",
-                tuple(
-                    Line(words, method, tuple((times, zoo.entropy(name, times)) for times in TIMES))
-                    for name, method, words in (
-                        ("rope", "rope", "unchanged"),
-                        ("rope_under_log_n", "log_n", "under log-n"),
-                    )
-                ),
-                title="small models",
-            ),
+            title="small models",
         ),
     )

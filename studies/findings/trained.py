@@ -16,9 +16,9 @@ from studies.findings.finding import (
     percent,
     points,
 )
-from studies.findings.measured import Measured
+from studies.findings.measured import Measured, ThreeLayers, Zoo
 from studies.findings.names import LENGTHS, SMALL, colour, label
-from studies.findings.picture import Bars, Curves, Line, Row
+from studies.findings.picture import Bars, Curves, Line, Panel, Row
 from studies.zoo.figures import FAR, PLAIN
 
 TIMES = (1, 2, 4, 8)
@@ -90,15 +90,19 @@ def _hwfa(measured: Measured) -> Finding:
             *("zoo/hwfa-flat", "zoo/hwfa-copies", "zoo/hwfa-over-windows", "zoo/hwfa-far"),
             *("zoo/hwfa-rerope-better", "zoo/hwfa-rerope-flat", "zoo/hwfa-rerope-far"),
         ),
-        panels=(
-            _accuracies(measured, ("hwfa", "hwfa_rerope", "rope_under_window", "rope"), "by length"),
-            Bars(
-                "gain in accuracy, points",
-                tuple(Row(label(name), colour(name), one) for name, one in far.items()),
-                title="a copy four trained lengths back, at 8x",
-                times=100,
-                signed=True,
-            ),
+        panels=_hwfa_panels(measured, far),
+    )
+
+
+def _hwfa_panels(measured: Measured, far: dict[str, Estimate]) -> tuple[Panel, ...]:
+    return (
+        _accuracies(measured, ("hwfa", "hwfa_rerope", "rope_under_window", "rope"), "by length"),
+        Bars(
+            "gain in accuracy, points",
+            tuple(Row(label(name), colour(name), one) for name, one in far.items()),
+            title="a copy four trained lengths back, at 8x",
+            times=100,
+            signed=True,
         ),
     )
 
@@ -146,15 +150,19 @@ def _falling(measured: Measured) -> Finding:
             *("zoo/alibi-8x", "zoo/alibi-10x", "zoo/kerple-flat", "zoo/sandwich-flat", "zoo/sandwich-better"),
             "zoo/alibi-weak",
         ),
-        panels=(
-            _accuracies(measured, (*FALLING, "rope_under_window", "rope"), "by length"),
-            Bars(
-                "accuracy at 8x minus at 2x, points",
-                tuple(Row(label(name), colour(name), one) for name, one in rises.items()),
-                title="what text farther than two lengths adds",
-                times=100,
-                signed=True,
-            ),
+        panels=_falling_panels(measured, rises),
+    )
+
+
+def _falling_panels(measured: Measured, rises: dict[str, Estimate]) -> tuple[Panel, ...]:
+    return (
+        _accuracies(measured, (*FALLING, "rope_under_window", "rope"), "by length"),
+        Bars(
+            "accuracy at 8x minus at 2x, points",
+            tuple(Row(label(name), colour(name), one) for name, one in rises.items()),
+            title="what text farther than two lengths adds",
+            times=100,
+            signed=True,
         ),
     )
 
@@ -196,27 +204,31 @@ def _biases(measured: Measured) -> Finding:
             models="35 万、3 层、3 个种子；小模型 6 层、3 个种子；未在真实模型上测量",
         ),
         claims=("zoo/qk-bias-better", "zoo/qk-bias-keeps", "zoo/qk-bias-harmless", "zoo/biases-extrapolate"),
-        panels=tuple(
-            Curves(
-                LENGTHS,
-                "tokens foretold, percent",
-                tuple(
-                    Line(
-                        words,
-                        name,
-                        tuple((times, of(name, times)) for times in TIMES),
-                        tuple((times, seed) for times in TIMES for seed in seeds(name, times)),
-                    )
-                    for name, words in (("rope", "plain rotation"), ("qk_bias", "with biases on Q and K"))
-                ),
-                title=title,
-                times=100,
-            )
-            for title, of, seeds in (
-                (f"{layers} layers, last 63 tokens; dots are seeds", three.accuracy, three.seeds),
-                ("6 layers, last 63 tokens; dots are seeds", zoo.accuracy, zoo.seeds),
-            )
-        ),
+        panels=_biases_panels(three, zoo, layers),
+    )
+
+
+def _biases_panels(three: ThreeLayers, zoo: Zoo, layers: int) -> tuple[Panel, ...]:
+    return tuple(
+        Curves(
+            LENGTHS,
+            "tokens foretold, percent",
+            tuple(
+                Line(
+                    words,
+                    name,
+                    tuple((times, of(name, times)) for times in TIMES),
+                    tuple((times, seed) for times in TIMES for seed in seeds(name, times)),
+                )
+                for name, words in (("rope", "plain rotation"), ("qk_bias", "with biases on Q and K"))
+            ),
+            title=title,
+            times=100,
+        )
+        for title, of, seeds in (
+            (f"{layers} layers, last 63 tokens; dots are seeds", three.accuracy, three.seeds),
+            ("6 layers, last 63 tokens; dots are seeds", zoo.accuracy, zoo.seeds),
+        )
     )
 
 
