@@ -24,7 +24,7 @@ from studies.findings.page import PICTURES
 
 PAPER = RESULTS / "study.pdf"
 PAGES = 12  # at most
-WIDTH = "84%"  # of a picture: two findings to a page, and no letter of a picture below seven points
+WIDTH = "92%"  # of a picture: two findings to a page, and no letter of a picture below seven points
 MARK = re.compile(r"drawn from ([0-9a-f]{16})")
 SPECIAL = re.compile(r"([\\#$*_`@<>\[\]~=/+-])")
 SPAN = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\*([^*]+)\*")

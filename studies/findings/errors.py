@@ -47,7 +47,7 @@ def _slips(measured: Measured) -> list[Error]:
             f"It sharpens it: {more(sharper)} nats of entropy at 8x against NTK by parts alone (F5).",
             Verdict(ERROR),
             "文章 3：YaRN 的温度使注意力分布更平滑。",
-            f"它使分布更尖锐：8 倍处的熵比单独的 NTK-by-parts 低，{more(sharper)} nat（F5）。",
+            f"它使分布更尖锐：8 倍处的熵与单独的 NTK-by-parts 相差 {more(sharper)} nat（F5）。",
         ),
         Error(
             "Article 3: the temperature prevents extreme values.",
@@ -99,7 +99,7 @@ def _too_strong(measured: Measured) -> list[Error]:
             f"{points(twice[1])} points (small) in favour of 0.1.",
             Verdict(kind_of(twice)),
             "文章 5：YaRN 的系数 0.1 适合许多模型和数据。",
-            f"两倍的系数是否更差，分不出来：0.1 好 {more(twice[0], 3)} nat（自带模型）、{points(twice[1])} "
+            f"两倍的系数是否更差，分不出来：0.1 的优势是 {more(twice[0], 3)} nat（自带模型）、{points(twice[1])} "
             "个百分点（小模型）。",
         ),
         Error(

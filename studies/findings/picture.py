@@ -28,7 +28,7 @@ DARK = "#1a1a1a"
 COLOURS = {
     "rope": "#1a1a1a",
     "window": "#8c6d46",
-    "streaming": "#c9a227",
+    "streaming": "#d4b800",
     "lm_infinite": "#7f1d1d",
     "bca": "#7a7a52",
     "pi": "#e377c2",

@@ -33,11 +33,12 @@ VERDICTS = (
 )
 MEASURES = (
     "**What is measured.** The loss is that of the same last tokens of each text, after more or less text before them: "
-    "the last 4,096 on SmolLM2, the last 256 on the models of 512 tokens, the last 63 on the small ones, for which "
-    "accuracy is shown too, as in the articles. The baseline is what everybody has without an extension: the unchanged "
+    "half the trained length on SmolLM2 and the models of 512 tokens, the last 63 on the small ones, for which accuracy "
+    "is shown, as in the articles (compositions on code: the last half of the text). The baseline is what everybody has without an extension: the unchanged "
     "model on its last trained length alone. A loss does not show use of far text, so three more things are measured: "
     "numbers hidden farther back than the trained length, passkeys, and how much better tokens are foretold that stand "
-    "in the text once before, far back.",
+    "in the text once before, far back. A schedule is set to the longest text and read at all lengths; only for the "
+    "accuracies of the small models it is set to each length anew.",
     "**Intervals.** All are of 95 %. On one model they are over projects: texts of one project are alike, so whole "
     "projects are drawn, never single texts. Over seeds and texts (crossed), half of a width is the root of the sum of "
     "two squares: Student's t times the jackknife's error over seeds, and the same over projects. That is calibrated "
@@ -119,10 +120,10 @@ def real_models_chinese(measured: Measured) -> list[str]:
         f"`{best}` 相差 {more(above[best, half], 3)} nat（16k）和 {more(above[best, longest], 3)}（32k）。",
         f"**扩展换来的是远处的文本。** 32k 处，8k 以外的数字，不改动找到 {percent(found[UNCHANGED], 0)}，`{best}` 找到 "
         f"{percent(found[best], 0)}，`yarn` 找到 {percent(found['yarn'], 0)}。",
-        f"**`yarn` 在任何长度上都要 0.1 nat 左右**：16k 处 {more(above['yarn', half], 3)}，32k 处 "
+        f"**`yarn` 在任何长度上都高出约 0.1 nat**：16k 处 {more(above['yarn', half], 3)}，32k 处 "
         f"{more(above['yarn', longest], 3)}。",
         f"**损失低不等于利用了远处的文本**：`streaming` 只差 {more(above['streaming', longest], 3)} nat，"
-        "却什么远处的数字也找不到。",
+        "却找不到任何远处的数字。",
         "F1、F2、F3、F7 以及 F8 的一部分在这个模型上测过，其余没有，各条均已注明。",
     ]
 

@@ -177,8 +177,9 @@ def _dynamic(measured: Measured) -> Finding:
         chinese=Words(
             title="动态缩放不改变短文本，超出设定长度也不会崩溃",
             effect="",
-            text=f"短文本上 YaRN 在 SmolLM2 要 {more(harm['SmolLM2: YaRN'][1], 3)} nat，在 3100 万的模型要 "
-            f"{more(harm['31 M: YaRN'][1], 3)}，动态 YaRN 是 {more(harm['31 M: dynamic YaRN'][1], 3)}（由构造成立）。"
+            text=f"在短文本上，YaRN 使 SmolLM2 的损失升高 {nats(harm['SmolLM2: YaRN'][1], 3)} nat，使 3100 "
+            "万的模型升高 "
+            f"{nats(harm['31 M: YaRN'][1], 3)}，动态 YaRN 是 {more(harm['31 M: dynamic YaRN'][1], 3)}（由构造成立）。"
             f"小模型调到 16 倍、读 32 倍：YaRN {nats(static)} nat，同样的权重用动态 YaRN {nats(dynamic)}。",
             models="3100 万、自带 680 万（各一个模型）；一个小模型（微调 3 个种子）；SmolLM2 只测了 YaRN",
         ),

@@ -80,7 +80,7 @@ def _pairs(measured: Measured) -> Finding:
         chinese=Words(
             title="决定成败的是插值哪些维度对",
             effect="",
-            text=f"小模型在 8 倍处：只放慢慢的维度对，准确率 {percent(right[SLOW])}；只放慢快的，"
+            text=f"小模型在 8 倍处：只放慢转得慢的维度对，准确率 {percent(right[SLOW])}；只放慢转得快的，"
             f"{percent(right[FAST])}。"
             f"自带模型在 8 倍处：NTK-by-parts {nats(losses['by_parts'])} nat，NTK {nats(losses['ntk'])}，"
             f"PI {nats(losses['pi'])}，不改动 {nats(losses['rope'])}。",
