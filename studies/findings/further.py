@@ -82,7 +82,8 @@ def _schedules(small: Tuned, carried: Tuned) -> Finding:
             f"{nat(carried.loss('pi', FEW, 8))} and {nat(carried.loss('pi', ALL, 8))}. So PI after {ALL:,} steps is "
             f"still {nats(leads[carried, 'yarn'], 3)} above YaRN after {FEW}. After {ALL:,} steps the schedules that "
             f"are not PI or DroPE are close: {_spread(carried)} nats, no schedule included. A larger base and YaRN "
-            f"cannot be told apart on the carried model ({more(yarn_best, 3)}). YaRN alone is usable on both models "
+            f"cannot be told apart on the carried model ({more(yarn_best, 3)}). Of these seven YaRN alone is "
+            "usable on both "
             f"without any training ({nat(yarn[0])} and {nat(small.loss('yarn', 0, 8))} nats). Seeds vary the "
             "further training alone, of one base model each.",
             models=MODELS,

@@ -16,7 +16,6 @@ from ropewalk.measure.metrics.intervals import (
     Estimate,
     crossed_mean,
     difference,
-    groups_of,
     mean,
     share,
 )
@@ -59,12 +58,12 @@ class Compared:
 
     def mean(self, line: str, length: int, what: str = "loss") -> Estimate:
         """A figure, with its interval over projects."""
-        return mean(self.values(line, length, what), groups=groups_of(self.projects))
+        return mean(self.values(line, length, what), groups=self.projects)
 
     def over(self, line: str, length: int, other: str, at: int, what: str = "loss") -> Estimate:
         """By how much a figure is above another one, of the same tokens."""
         values, others = self.values(line, length, what), self.values(other, at, what)
-        return difference(values, others, groups=groups_of(self.projects))
+        return difference(values, others, groups=self.projects)
 
     def over_alone(self, line: str, length: int) -> Estimate:
         """The loss above that of the unchanged model on its last trained length alone, of the same tokens."""
@@ -81,7 +80,7 @@ class Compared:
             for sample in self._samples[line, "context", length]
         ]
         right = [one for of_text in asked for one in of_text]
-        over_texts = mean([fmean(of_text) for of_text in asked], groups=groups_of(self.projects), least=0, most=1)
+        over_texts = mean([fmean(of_text) for of_text in asked], groups=self.projects, least=0, most=1)
         over_answers = share(sum(right), len(right))
         low, high = min(over_texts.low, over_answers.low), max(over_texts.high, over_answers.high)
         return Estimate(over_answers.value, low, high, len(right))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from studies.findings.finding import more, nats, percent, points, share_only
+from studies.findings.finding import by_points, more, nats, percent, points, share_only
 from studies.findings.measured import UNCHANGED, Measured
+from studies.zoo.figures import FAR, PLAIN
 
 TITLE = "Fifteen findings on length extrapolation"
 QUESTION = (
@@ -33,8 +34,10 @@ VERDICTS = (
 )
 MEASURES = (
     "**What is measured.** The loss is that of the same last tokens of each text, after more or less text before them: "
-    "half the trained length on SmolLM2 and the models of 512 tokens, the last 63 on the small ones, for which accuracy "
-    "is shown, as in the articles (compositions on code: the last half of the text). The baseline is what everybody has without an extension: the unchanged "
+    "half the trained length on SmolLM2 and the models of 512 tokens, the last 63 on the small ones, for which "
+    "accuracy "
+    "is shown, as in the articles (compositions on code: the last half of the text). The baseline is what "
+    "everybody has without an extension: the unchanged "
     "model on its last trained length alone. A loss does not show use of far text, so three more things are measured: "
     "numbers hidden farther back than the trained length, passkeys, and how much better tokens are foretold that stand "
     "in the text once before, far back. A schedule is set to the longest text and read at all lengths; only for the "
@@ -84,6 +87,7 @@ def real_models(measured: Measured) -> list[str]:
     found = {(line, n): real.far_found(line, n) for line in real.lines for n in (half, longest)}
     harm = real.over("yarn", real.trained, UNCHANGED, real.trained, "whole_loss")
     copied = {line: real.over(line, longest, "streaming", longest, "copied") for line in (best, "yarn")}
+    small = measured.zoo.over(("rope_under_yarn", 8, FAR), ("rope_under_yarn", 8, PLAIN))
     behind = real.over("long_reach", longest, best, longest)
     below = [line for (line, _), one in above.items() if line != "streaming" and one.high < 0]
     some = f"Only {', '.join(below)} reads" if below else "No training-free extension reads"
@@ -99,7 +103,8 @@ def real_models(measured: Measured) -> list[str]:
         f"**A low loss is no use of far text.** `streaming` is {more(above['streaming', longest], 3)} nats from the "
         f"last 8k alone and finds {share_only(found['streaming', longest], 0)} of what is far. A passage from the "
         f"beginning of 32k helps `{best}` by {points(copied[best])} points; for `yarn` nothing could be found "
-        f"({points(copied['yarn'])}), though on our small models it gains more than any other.",
+        f"({points(copied['yarn'])}), though on our small models it gains "
+        f"{by_points(small)}.",
         "**The order of methods on small models does not carry over.** Our own `long_reach` leads on the model that "
         f"it was made on; here it is {nats(behind, 3)} nats behind `{best}` at 32k.",
         "**Unchanged, the model is lost at once**: "

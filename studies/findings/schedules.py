@@ -139,7 +139,8 @@ def _temperature(measured: Measured) -> Finding:
             f"ones. It works by sharpening: the entropy of attention changes by {more(sharper)} nats at 8x. Article 3 "
             "says that it smooths attention and prevents extreme values; it multiplies every logit by "
             f"{factor:.2f} at 8x, and the largest one rises by {nats(larger_logits, 1)}. A longer text spreads "
-            "attention over more keys, and sharper logits undo that. Its gain alone was not measured on a real model.",
+            "attention over more keys, and sharper logits may undo that. Its gain alone was not measured on a real "
+            "model.",
             models=TWO,
         ),
         chinese=Words(
@@ -210,7 +211,8 @@ def _log_n(measured: Measured) -> Finding:
             "trained in.",
             text=f"log-n gains {more(gains['rerope'], 3)} nats under ReRoPE and {more(gains['self_extend'], 3)} under "
             "Self-Extend: there every distance is one of training, and only the number of keys is new. Under YaRN no "
-            f"gain was found ({more(gains['yarn'], 3)}); YaRN's temperature already sharpens. Under plain rotation it "
+            f"gain was found ({more(gains['yarn'], 3)}), perhaps since YaRN's temperature sharpens already. Under "
+            "plain rotation it "
             f"costs {nats(minus(gains['rope']), 3)} nats, and trained in it gives {points(trained)} points at 8x. "
             "Article 1 says that it keeps the entropy of attention constant: on the small models that is "
             f"{nat(short)} nats at 1x, and at 8x {nat(entropy['rope_under_log_n'])} instead of "
