@@ -59,6 +59,7 @@ def source() -> str:
         _set(prose.MODELS),
         _head(1, "Methods of measuring"),
         *(_set(one) for one in (*prose.MEASURES, prose.VERDICTS)),
+        "#pagebreak(weak: true)",
         _head(1, "The findings"),
         _table(
             ("", "finding", "figures [95 %]", "verdict"),
