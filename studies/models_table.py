@@ -72,11 +72,12 @@ def measured_in(folder: Path) -> list[dict[str, Any]]:
 
 def table_in(folder: Path) -> dict[str, Any]:
     """What the claims of a table follow from: measurements, the texts' projects, and the settings it was begun with."""
-    projects = read_json(read_text(folder / "held_out.json", "held_out", "the texts of this table"), "held_out.json")
+    texts = read_json(read_text(folder / "held_out.json", "held_out", "the texts of this table"), "held_out.json")
     plan = read_json(read_text(folder / "recipe.json", "recipe", "the settings of this table"), "recipe.json")
     models = measured_in(folder)
     steps = {"steps": max(model["steps"] for model in models)}  # which a tuning table may change
-    return {"models": models, "projects": projects["projects"], "plan": steps | plan}
+    longest = len(texts["tokens"][0])  # of a text
+    return {"models": models, "projects": texts["projects"], "plan": steps | plan, "longest_text": longest}
 
 
 def _unpacked(path: Path) -> dict[str, Any]:
