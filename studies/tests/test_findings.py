@@ -76,7 +76,8 @@ def real(line, length):
 
 def zoo(method, times, kind="non-repeated"):
     """The mean of the seeds' accuracies, in percent."""
-    seeds = [json.loads(place.read_text()) for place in (RESULTS / "zoo" / "measured").glob(f"{method}-[0-9].json")]
+    places = (RESULTS / "zoo" / "measured").glob(f"{method}-[0-9].json.gz")
+    seeds = [json.loads(gzip.decompress(place.read_bytes())) for place in places]
     assert len(seeds) == 3
     rows = [next(row for row in one["figures"] if (row["times"], row["kind"]) == (times, kind)) for one in seeds]
     return 100 * fmean(row["accuracy"] for row in rows)
@@ -295,7 +296,7 @@ def test_untrained_readings_stand_for_every_seed():
         {"method": "yarn", "steps": 10, "seed": seed, "figures": [{"times": 8, "losses": losses}]}
         for seed, losses in enumerate([[1.0, 2.0, 2.0, 3.0], [0.0, 2.0, 1.0, 2.0]])
     ]
-    plan = {"models": models, "projects": list("abcd"), "trained_len": 64, "plan": {}}
+    plan = {"models": models, "projects": list("abcd"), "longest_text": 512, "plan": {}}
     gained = Tuned(plan).over(("yarn", 0, 8), ("yarn", 10, 8))
     assert gained.value == pytest.approx((1 + 2 + 1 + 2 + 2 + 2 + 2 + 3) / 8)
 
