@@ -20,8 +20,9 @@ MEAN_RESAMPLES = 2000
 # Student's 97.5th percentiles for 1, 2, ... degrees of freedom.
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
 MANY_FREEDOM = 30  # degrees of freedom from which on Fisher's expansion is right to 0.0002 at a level of 0.9999
-FEW_PROJECTS = 4  # of fewer, which may be mere folders, texts are drawn: an interval over them would say nothing
+FEW_PROJECTS = 4  # of fewer, which may be mere folders, several texts have no interval
 BY_CHANCE = 1 / 40  # of intervals of 95 % around no difference: those that lie wholly on one side
+ONE_TEXT, TOO_FEW_PROJECTS = "one text", "too few projects"  # why an interval has no ends
 SHARE, LOSS, ANY = (0.0, 1.0), (0.0, math.inf), (-math.inf, math.inf)  # ranges of numbers
 
 
@@ -36,6 +37,13 @@ class Estimate(NamedTuple):
     def clear_of(self, other: float) -> bool:
         """Whether the interval excludes a number."""
         return not self.low <= other <= self.high
+
+    @property
+    def why_open(self) -> str:
+        """In words, why a difference has no interval; empty where it has one."""
+        if not (self.low == -math.inf and self.high == math.inf):
+            return ""
+        return ONE_TEXT if self.of == 1 else TOO_FEW_PROJECTS
 
     def to_json(self) -> dict[str, float | None]:
         """Its parts by name; None for what is not finite: an open end, a number that is not known."""
@@ -90,8 +98,9 @@ def mean(
 
     Student's is mean -+ t e, where e is the jackknife's error: see `_jackknife`. A bootstrap alone is too narrow: of
     ten documents it holds the mean in 90 % of cases. With `groups`, one for each document, whole groups were drawn,
-    such as projects: what documents of one have in common makes the interval wider. It is cut at `least` and `most`,
-    the range of the values. `level` is how often it holds the mean: 0.95, or more where several are judged together.
+    such as projects: what documents of one have in common makes the interval wider. Of one document, and of several of
+    too few groups, it is open. It is cut at `least` and `most`, the range of the values. `level` is how often it holds
+    the mean: 0.95, or more where several are judged together.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)
@@ -103,8 +112,8 @@ def mean(
     value, count = float((x * w).sum() / w.sum()), len(x)
     if not math.isfinite(value):
         return Estimate(value, math.nan, math.nan, count)  # no interval: it supports nothing
-    if count == 1:
-        return Estimate(value, least, most, 1)
+    if count == 1 or too_few_projects(groups):
+        return Estimate(value, least, most, count)
     x, w = _of_groups(x, w, groups)
     freedom = _freedom(w) if len(x) < count else len(x) - 1
     half = student(freedom, level) * math.sqrt(_jackknife(x, w))
@@ -128,8 +137,8 @@ def crossed_mean(
     Half of its width is sqrt(sum (t e)^2) over rows and columns: e is the jackknife's error of their means, t Student's
     percentile for their degrees of freedom. What belongs to neither is counted twice: the interval is rather too wide.
     (One t for both, by Satterthwaite, holds the mean in 89 % of cases where two seeds differ more than texts do.) With
-    `groups`, one for each column, whole groups of columns were drawn, such as projects. The interval is cut at `least`
-    and `most`. `level` is how often it holds the mean.
+    `groups`, one for each column, whole groups of columns were drawn, such as projects; of too few the interval is
+    open. It is cut at `least` and `most`. `level` is how often it holds the mean.
 
     Source: Zou & Donner 2008, Stat. Med. 27, 1693-1702: limits of a sum from those of its parts.
     """
@@ -140,22 +149,19 @@ def crossed_mean(
     value = float(x.mean())
     if not math.isfinite(value):
         return Estimate(value, math.nan, math.nan, x.numel())  # no interval: it supports nothing
-    if not drawn:
+    if not drawn or too_few_projects(groups):
         return Estimate(value, least, most, x.numel())
     half = math.sqrt(math.fsum(student(_freedom(w), level) ** 2 * _jackknife(means, w) for means, w in drawn))
     return Estimate(value, max(least, value - half), min(most, value + half), x.numel())
 
 
 def _of_groups(x: Tensor, w: Tensor, groups: Sequence[str] | None) -> tuple[Tensor, Tensor]:
-    """The weighted mean and the weight of each group; without groups, or with a single one, everything as it is.
-
-    Within a single project the texts are all that can be drawn.
-    """
-    names = list(dict.fromkeys(groups or ()))
-    if groups is None or len(names) < 2:
+    """The weighted mean and the weight of each group; without groups, everything as it is."""
+    if groups is None:
         return x, w
     if len(groups) != len(x):
         raise InvalidValue("groups", f"one for each of the {len(x)} values", len(groups))
+    names = list(dict.fromkeys(groups))
     place = torch.tensor([names.index(group) for group in groups])
     weight = torch.zeros(len(names), dtype=w.dtype).index_add(0, place, w)
     total = torch.zeros_like(weight).index_add(0, place, x * w)
@@ -261,14 +267,18 @@ def means(samples: Sequence[Mapping[str, Any]], **ranges: tuple[float, float]) -
 
 
 def projects_of(samples: Sequence[Mapping[str, Any]]) -> Sequence[str] | None:
-    """The groups that samples are drawn in, their projects; none where there are few, or samples do not say theirs."""
+    """The groups that samples are drawn in, their projects; none where samples do not say theirs."""
     projects = [sample.get("project", "") for sample in samples]
-    return groups_of(projects) if all(projects) else None
+    return projects if all(projects) else None
 
 
-def groups_of(projects: Sequence[str]) -> Sequence[str] | None:
-    """The groups that texts of these projects are drawn in; none where there are few."""
-    return projects if len(set(projects)) >= FEW_PROJECTS else None
+def too_few_projects(groups: Sequence[str] | None) -> bool:
+    """Whether several texts are of fewer than four projects: texts of one are alike, so their spread says too little.
+
+    Over 24 texts of three projects an interval of 95 % would hold the mean in 53 %. Texts that are each a project of
+    their own, as files of a folder, are drawn alone, however few.
+    """
+    return groups is not None and len(set(groups)) < min(FEW_PROJECTS, len(groups))
 
 
 def difference(
