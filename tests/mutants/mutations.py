@@ -276,7 +276,7 @@ MUTATIONS = (
     Mutation("a stage one item late", "train/length_schedule.py", "bisect_right(self._ends, index)", "bisect_right(self._ends, index - 1)", "train/test_length_schedule.py"),
     # Evaluation.
     Mutation("Wilson's interval without its width", "measure/metrics/intervals.py", "square / (4 * trials**2)", "0", "measure/metrics/test_intervals.py"),
-    Mutation("few documents taken for many", "measure/metrics/intervals.py", "if level == LEVEL and freedom < len(STUDENT):", "if False:", "measure/metrics/test_intervals.py"),
+    Mutation("few documents taken for many", "measure/metrics/intervals.py", "if level == USUAL_LEVEL and freedom < len(STUDENT):", "if False:", "measure/metrics/test_intervals.py"),
     Mutation("a bootstrap alone", "measure/metrics/intervals.py", "below, above = _student_ends(x, w, freedom, level)", "below, above = 0.0, 0.0", "measure/metrics/test_skewed_intervals.py::test_an_interval_of_skewed_projects_holds_the_mean"),
     Mutation("texts of a project taken for draws", "measure/metrics/intervals.py", "    if groups is None:\n        return x, w", "    if True:\n        return x, w", "measure/metrics/test_intervals.py"),
     Mutation("as free as there are projects", "measure/metrics/intervals.py", "float(w.sum() ** 2 / (w**2).sum()) - 1", "len(w) - 1", "measure/metrics/test_intervals.py"),

@@ -161,7 +161,7 @@ class Comparison:
 
     def lead_over(self, other: Candidate) -> Estimate:
         """By how much a candidate's loss at the longest length is above the best one's, on the same texts."""
-        rows = [candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best)]
+        rows = (candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best))
         losses = [_losses(row) if row and not row.failed else [] for row in rows]
         return difference(*losses, groups=self.groups) if all(losses) else NO_ESTIMATE
 
@@ -216,7 +216,6 @@ def measure_candidates(
     candidates = [_candidate(subject, line, one, rows, standard, target, facts) for line, one in extensions.items()]
     context = cast(Context, standard.task)
     alone = context.standard(facts.facts.trained_len, target, target) == "loss" and target > lengths[0]
-    most = max(task.samples for task in tasks)
     texts = max((task.samples for task in tasks if task.name == Context.name), default=0)
     return Comparison(
         facts=subject.facts,
@@ -224,7 +223,7 @@ def measure_candidates(
         candidates=tuple(candidates),
         tasks=tasks,
         marks=subject.marks,
-        made={**provenance(), "model": subject.name, "texts": subject.text_marks(most)},
+        made={**provenance(), "model": subject.name, "texts": subject.text_marks(max(task.samples for task in tasks))},
         projects=tuple(subject.projects(texts)),
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,

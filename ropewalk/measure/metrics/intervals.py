@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ropewalk.errors import InvalidValue
 
-LEVEL = 0.95  # how often an interval holds the truth, unless another level is asked for
+USUAL_LEVEL = 0.95  # how often an interval holds the truth, unless another level is asked for
 MIN_LEVEL = 0.5  # below, an interval holds less than it leaves out
 NORMAL = 1.959964  # the 97.5th percentile, for intervals of 95 %
 MEAN_RESAMPLES = 2000
@@ -55,7 +55,7 @@ class Estimate(NamedTuple):
         return {name: value if math.isfinite(value) else None for name, value in self._asdict().items()}
 
 
-def share(successes: float, trials: int, *, level: float = LEVEL) -> Estimate:
+def share(successes: float, trials: int, *, level: float = USUAL_LEVEL) -> Estimate:
     """A share of successes with Wilson's interval, which stays between 0 and 1 even for few trials.
 
     If a trial can succeed in part, the interval is wider than necessary.
@@ -97,7 +97,7 @@ def mean(
     least: float = -math.inf,
     most: float = math.inf,
     seed: int = 0,
-    level: float = LEVEL,
+    level: float = USUAL_LEVEL,
 ) -> Estimate:
     """A weighted mean over documents. Its interval is the wider of Student's and a bootstrap over documents.
 
@@ -136,7 +136,7 @@ def crossed_mean(
     groups: Sequence[str] | None = None,
     least: float = -math.inf,
     most: float = math.inf,
-    level: float = LEVEL,
+    level: float = USUAL_LEVEL,
 ) -> Estimate:
     """The mean of a table whose rows and columns were both drawn, such as seeds and texts.
 
@@ -224,11 +224,11 @@ def _normal(level: float) -> float:
     """The normal percentile at which an interval of this level ends."""
     if not MIN_LEVEL <= level < 1:
         raise InvalidValue("level", f"at least {MIN_LEVEL} and below 1", level)
-    return NORMAL if level == LEVEL else NormalDist().inv_cdf((1 + level) / 2)
+    return NORMAL if level == USUAL_LEVEL else NormalDist().inv_cdf((1 + level) / 2)
 
 
 @cache
-def student(freedom: float, level: float = LEVEL) -> float:
+def student(freedom: float, level: float = USUAL_LEVEL) -> float:
     """Student's percentile at which an interval of this level ends, both ends alike: the 97.5th of 95 %.
 
     At 95 %, below 8 degrees of freedom, it is from a table, between whose rows the logarithm is linear in 1 / freedom:
@@ -239,11 +239,11 @@ def student(freedom: float, level: float = LEVEL) -> float:
     z, v = _normal(level), freedom
     if v < 1:
         raise InvalidValue("freedom", "at least 1", freedom)
-    if level == LEVEL and freedom < len(STUDENT):
+    if level == USUAL_LEVEL and freedom < len(STUDENT):
         row = int(freedom)
         share = (1 / row - 1 / freedom) / (1 / row - 1 / (row + 1))
         return float(STUDENT[row - 1] ** (1 - share) * STUDENT[row] ** share)
-    if level != LEVEL and freedom < MANY_FREEDOM:
+    if level != USUAL_LEVEL and freedom < MANY_FREEDOM:
         return _student_of_few(freedom, level)
     terms = (
         (z**3 + z) / 4,
@@ -338,7 +338,7 @@ def difference(
     weights: Sequence[float] | None = None,
     groups: Sequence[str] | None = None,
     seed: int = 0,
-    level: float = LEVEL,
+    level: float = USUAL_LEVEL,
 ) -> Estimate:
     """The mean difference on the same documents: what the documents have in common cancels out.
 
