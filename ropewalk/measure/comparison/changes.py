@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, difference_from
 from ropewalk.measure.comparison.verdict import NO_ESTIMATE
-from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of
+from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.measure.tasks import Context, QuantisedCache
 
 
@@ -43,13 +43,12 @@ def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[P
     if not bins:
         return ()
     base_bins = base_bins or [()] * len(bins)
-    groups = groups_of(comparison.projects)
     width = comparison.lengths[-1] / len(bins)
     return tuple(
         PositionChange(
             position=round((place + 0.5) * width),
             loss=sum(losses) / len(losses),
-            change=difference(losses, base_losses, groups=groups) if base_losses else NO_ESTIMATE,
+            change=difference(losses, base_losses, groups=comparison.groups) if base_losses else NO_ESTIMATE,
         )
         for place, (losses, base_losses) in enumerate(zip(bins, base_bins, strict=True))
     )
