@@ -71,6 +71,87 @@ def test_the_classical_picture(carried):
     assert losses["rerope:window=256+log_n"] < within + 0.05
 
 
+def logits(model, ids):
+    with torch.no_grad():
+        return model(input_ids=ids, use_cache=False).logits
+
+
+def random_ids(count, seed=0):
+    return torch.randint(5, 1000, (1, count), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("line", ["dynamic_ntk", "dynamic_yarn"])
+def test_dynamic_schedules_leave_a_text_of_the_trained_length_as_it_is(carried, line):
+    """Bit for bit what our attention computes without them, and to rounding what transformers does; no token more."""
+    ids, model = random_ids(TRAINED + 1), carried.model
+    bare = logits(model, ids[:, :-1])
+    with rw.extended(model, "frequencies.rope", mode="attention"):
+        ours, longer = logits(model, ids[:, :-1]), logits(model, ids)
+    with rw.extended(model, line, target_len=8 * TRAINED):
+        assert torch.equal(logits(model, ids[:, :-1]), ours)
+        assert float((logits(model, ids) - longer)[:, -1].abs().max()) > 1e-3
+    assert float((ours - bare).abs().max() / bare.abs().max()) < 1e-5
+    with rw.extended(model, line.removeprefix("dynamic_"), target_len=8 * TRAINED):
+        assert float((logits(model, ids[:, :-1]) - ours).abs().max()) > 1
+
+
+@pytest.mark.parametrize(("line", "kept"), [("window:window=8", 0), ("sinks:window=8,n_sink=4", 4)])
+def test_no_bit_of_far_text_comes_through_windows(carried, line, kept):
+    """In each layer a token sees the seven before it: six layers reach 42 tokens back. Sinks stay visible."""
+    ids, others, model = random_ids(200), random_ids(200, seed=1), carried.model
+    reach = 7 * model.config.num_hidden_layers
+    beyond, edge = ids.clone(), ids.clone()
+    beyond[:, kept : -1 - reach] = others[:, kept : -1 - reach]
+    edge[:, -1 - reach : -1 - reach + 7] = others[:, -1 - reach : -1 - reach + 7]
+    assert not torch.equal(logits(model, beyond)[:, -1], logits(model, ids)[:, -1])
+    with rw.extended(model, line):
+        seen = logits(model, ids)[:, -1]
+        assert torch.equal(logits(model, beyond)[:, -1], seen)
+        assert not torch.equal(logits(model, edge)[:, -1], seen)
+
+
+LONG = 8 * TRAINED
+LADDER = ("long_reach", "self_extend+log_n", "self_extend")  # from the best on
+LOWER = [*pairwise(LADDER), ("yarn", "ntk")]
+
+
+@pytest.fixture(scope="module")
+def far_read(carried):
+    """Losses after 4,096 tokens of eight held-out texts, and how many of eight passkeys are found."""
+    subject = Subject(model=carried.model, tokenizer=carried.tokenizer, corpus="stdlib", longest=LONG)
+    texts, keys = Context(samples=8), Passkey(samples=8)
+    losses = {"rope": mean_of(subject, texts, LONG, "loss")}
+    for line in dict.fromkeys(name for pair in LOWER for name in pair):
+        with rw.extended(subject.model, line, target_len=LONG):
+            losses[line] = mean_of(subject, texts, LONG, "loss")
+    found = {}
+    for line in ("window", "self_extend+log_n"):
+        with rw.extended(subject.model, line, target_len=LONG):
+            found[line] = [keys.measure(subject, LONG, sample)["right"] for sample in range(8)]
+    return losses, found
+
+
+@pytest.mark.nightly
+def test_plain_rotation_breaks_at_eight_times_the_trained_length(far_read):
+    losses, _ = far_read
+    assert losses["rope"] > 4
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("better", "worse"), LOWER)
+def test_methods_without_training_keep_their_order(far_read, better, worse):
+    losses, _ = far_read
+    assert losses[better] < losses[worse]
+
+
+@pytest.mark.nightly
+def test_a_window_forgets_what_others_find(far_read):
+    """The last key is 256 tokens back: within the window."""
+    _, found = far_read
+    assert not any(found["window"][:-1])
+    assert sum(found["self_extend+log_n"]) >= 7
+
+
 @pytest.mark.parametrize("study", ["card", "demo"])
 def test_the_figures_on_its_card_are_of_these_weights(carried, study):
     """A new model needs new figures: see tools/card_table.py and tools/demo_table.py."""
