@@ -162,6 +162,34 @@ STUDIES = (
         "python -m studies.computed",
         "Nothing in it was measured or drawn, so intervals have no width.",
     ),
+    Study(
+        "released",
+        "released/released.json",
+        "configs of released models, as their makers publish them",
+        "python -m studies.released",
+        "The record has every value with its page.",
+    ),
+    Study(
+        "sink-positions",
+        "sink-positions/sink-positions.json",
+        "the model that Ropewalk carries, under attention sinks",
+        "python -m studies.sink_positions",
+        TEXTS,
+    ),
+    Study(
+        "pieces",
+        "pieces/pieces.json",
+        "the model that Ropewalk carries, asked for what stands in two texts of 512 tokens",
+        "python -m studies.pieces",
+        "Its texts are those of Python's standard library.",
+    ),
+    Study(
+        "alibi-reach",
+        "alibi-reach/alibi-reach.json",
+        "small models with ALiBi, trained on 64 tokens",
+        "python -m studies zoo --out FOLDER --set methods=alibi && python -m studies.alibi_reach FOLDER",
+        TABLE.split(". ", 1)[1],
+    ),
 )
 
 
