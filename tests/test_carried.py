@@ -102,10 +102,12 @@ def test_dynamic_schedules_leave_a_text_of_the_trained_length_as_it_is(carried, 
 def test_no_bit_of_far_text_comes_through_windows(carried, line, kept):
     """In each layer a token sees the seven before it: six layers reach 42 tokens back. Sinks stay visible."""
     ids, others, model = random_ids(200), random_ids(200, seed=1), carried.model
-    reach = 7 * model.config.num_hidden_layers
+    layers = model.config.num_hidden_layers
+    reach = 7 * layers
     beyond, edge = ids.clone(), ids.clone()
     beyond[:, kept : -1 - reach] = others[:, kept : -1 - reach]
-    edge[:, -1 - reach : -1 - reach + 7] = others[:, -1 - reach : -1 - reach + 7]
+    last_seen = slice(-1 - reach, -1 - reach + layers)  # which a window of one key less would not show
+    edge[:, last_seen] = others[:, last_seen]
     assert not torch.equal(logits(model, beyond)[:, -1], logits(model, ids)[:, -1])
     with rw.extended(model, line):
         seen = logits(model, ids)[:, -1]
