@@ -3,9 +3,9 @@
 python -m studies.pieces          measure, and write results/pieces/pieces.json
 python -m studies.pieces judge    judge what was measured again, after a change of the claims
 
-Two facts stand in two contexts of the trained length, and once both in one. `pieces` asks for both, one after the
-other: each token needs one context alone. `combined` asks for one number that only both facts together tell. A claim
-is judged only if the model answers from the one context that has both.
+Two contexts of the trained length have a fact each, and one has both. `pieces` asks for both, one after the other: each
+token needs one context alone. `combined` asks for a value that only both together tell: one says which of two names is
+meant, the other has the values of the two. A claim is judged only if the model answers from the one that has both.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
     from ropewalk.measure.material.subject import Subject
 
 PLACE = Path(__file__).resolve().parent / "results" / "pieces" / "pieces.json"
-QUESTIONS, CORPUS, BETA = 24, "stdlib", 0.25
+QUESTIONS, CORPUS, BETA = 96, "stdlib", 0.25
 ONE, SEVERAL = "one context that has both", "least entropy of two contexts"
 PIECES, COMBINED = "pieces", "combined"
 RIGHT = "right answers"
-ABLE = 0.5  # of the questions, from one context: a model that answers fewer cannot tell
+ABLE = 0.75  # of the questions, from one context: half-way from guessing one of two values to always
 UNABLE = "not testable here"
 SOURCE = f"{ARTICLE_1} on kexue.fm/9617"
 
 
 class TwoFacts(NamedTuple):
-    """Lines that stand in two contexts, the question, and its answer: wordings that the model was trained on."""
+    """The lines of two contexts, the question, and its answer: wordings that the model was trained on."""
 
-    facts: tuple[str, str]
+    lines: tuple[tuple[str, ...], tuple[str, ...]]
     question: str
     answer: str
 
 
 ASKED = {
     PIECES: TwoFacts(
-        ("\nThe pass key is {a}. Remember it. {a} is the pass key.\n", "\nThe secret number is {b}.\n"),
+        (("\nThe pass key is {a}. Remember it. {a} is the pass key.\n",), ("\nThe secret number is {b}.\n",)),
         "What is the pass key? The pass key is",
         " {a}.\nQuestion: what is the secret number? Answer: {b}",
     ),
     COMBINED: TwoFacts(
-        ("\nThe pass key is the secret number.\n", "\nThe secret number is {a}.\n"),
-        "What is the pass key? The pass key is",
+        (("\n# wixo is baco\n",), ("\n# baco is {a}\n", "\n# duko is {b}\n")),
+        "# what is wixo? wixo is",
         " {a}",
     ),
 }
@@ -93,14 +93,14 @@ def prompts_of(subject: Subject, asked: TwoFacts, random: Random) -> tuple[Promp
 
     numbers = dict(zip("ab", map(str, random.sample(range(10_000, 100_000), 2)), strict=True))
     filler, answer = drop_lines(subject.filler(random), numbers.values()), asked.answer.format(**numbers)
-    first, second = (HiddenLines(fact.format(**numbers), random.random()) for fact in asked.facts)
+    first, second = ([HiddenLines(line.format(**numbers), random.random()) for line in of] for of in asked.lines)
 
-    def context(*hidden: HiddenLines) -> Prompt:
+    def context(hidden: Sequence[HiddenLines]) -> Prompt:
         growing = GrowingPrompt(lambda size: scatter(filler, hidden, size) + asked.question, answer)
         return fit_prompt(subject.tokenizer, growing, subject.facts.trained_len)
 
     alone = tokenise_prompt(subject.tokenizer, asked.question, answer)
-    return context(first, second), [alone, context(first), context(second)], numbers
+    return context([*first, *second]), [alone, context(first), context(second)], numbers
 
 
 def digits_of(subject: Subject, prompt: Prompt, numbers: Mapping[str, str]) -> list[int]:

@@ -59,11 +59,9 @@ def lower(scored: str) -> tuple[tuple[SinkLoss, ...], ...]:
 
 CLAIMS = (
     Claim("cache", "StreamingLLM needs positions inside the cache rather than those of the text: the loss of the last "
-          "256 tokens is lower at 2x, 4x and 8x.", SOURCE, lower(END),
-          theirs="'crucial'; no figures", note=NOTE),
+          "256 tokens is lower at 2x, 4x and 8x.", SOURCE, lower(END), note=NOTE),
     Claim("cache-half", "StreamingLLM needs positions inside the cache rather than those of the text: the loss of the "
-          "last half of the text is lower at 2x, 4x and 8x.", SOURCE, lower(HALF),
-          theirs="'crucial'; no figures", note=NOTE),
+          "last half of the text is lower at 2x, 4x and 8x.", SOURCE, lower(HALF), note=NOTE),
 )  # fmt: skip
 
 
