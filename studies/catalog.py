@@ -7,7 +7,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from studies import computed, contexts, generation, kv_heads, order, restricted, switches, thresholds, untrained
+from studies import (
+    alibi_reach,
+    computed,
+    contexts,
+    generation,
+    kv_heads,
+    order,
+    pieces,
+    released,
+    restricted,
+    sink_positions,
+    switches,
+    thresholds,
+    untrained,
+)
 from studies.claims import JudgedClaim
 from studies.frozen import settled
 from studies.models_table import table_in
@@ -148,6 +162,23 @@ STUDIES = (
     _carried(
         "generation", "the model that Ropewalk carries, which writes after texts of 4,096 tokens", generation,
         "python -m studies.generation", "30 minutes of one core", anew=TEXTS,
+    ),
+    _carried(
+        "released", "configs of released models, as their makers publish them", released,
+        "python -m studies.released", "seconds", NO_MODEL, anew="The record has every value with its page.",
+    ),
+    _carried(
+        "sink-positions", "the model that Ropewalk carries, under attention sinks", sink_positions,
+        "python -m studies.sink_positions", "20 minutes of one core", anew=TEXTS,
+    ),
+    _carried(
+        "pieces", "the model that Ropewalk carries, asked for what stands in two texts of 512 tokens", pieces,
+        "python -m studies.pieces", "15 minutes of one core", anew="Its texts are of Python's standard library.",
+    ),
+    _carried(
+        "alibi-reach", "small models with ALiBi, trained on 64 tokens", alibi_reach,
+        "python -m studies zoo --out FOLDER --set methods=alibi && python -m studies.alibi_reach FOLDER",
+        "half an hour of one core", SMALL, anew=TABLE.split(". ", 1)[1], extra=TRAIN,
     ),
     Study(
         "computed", NO_MODEL, "formulas, computed in float64", ROOT / "computed.py", lambda _: {}, computed.verdicts,

@@ -136,7 +136,7 @@ def _extra(study: Study) -> str:
 
 
 def _bound(one: JudgedClaim) -> str:
-    bound = one.claim.bound
+    bound = 0 if any(compared.right is None for compared in one.comparisons) else one.claim.bound
     return f" {'plus' if bound > 0 else 'less'} {one.unit.number(abs(bound))}" if bound else ""
 
 
