@@ -70,6 +70,7 @@ real: .venv/installed
 docs: .venv/installed
 	$(BIN)/python tools/generate.py
 	$(BIN)/python -m studies.pages
+	$(BIN)/python -m studies.findings
 
 # A searchable site from docs/, in site/; needs no network.
 site: .venv/installed

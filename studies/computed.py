@@ -1,15 +1,10 @@
-"""What the articles claim of formulas, judged by computing them: no model is trained, so intervals have no width.
-
-python -m studies.computed    write results/computed/computed.json
-"""
+"""What the articles claim of formulas, judged by computing them: no model is trained, so intervals have no width."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,9 +15,8 @@ from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.methods.biases import Sandwich
 from ropewalk.methods.frequencies import NoPE, RoPE
 
-from studies.claims import ARTICLE_3, ARTICLE_5, Claim, JudgedClaim, Unit, judge
+from studies.claims import ARTICLE_3, ARTICLE_5, Claim, EstimateOf, JudgedClaim, Unit, judge
 
-PLACE = Path(__file__).resolve().parent / "results" / "computed" / "computed.json"
 LLAMA = rw.Facts(trained_len=2048, head_dim=128, heads=32, layers=32)
 WIDTH, PARAMETERS = 4096, 6_738_415_616  # of LLaMA 7B
 TIMES = 8  # the trained length, unless a claim says otherwise
@@ -172,19 +166,12 @@ COMPUTED = (
 )  # fmt: skip
 
 
-def verdicts() -> list[JudgedClaim]:
+def verdicts(_: Mapping[str, Any]) -> list[JudgedClaim]:
     """Every claim, with the figures."""
-    return [
-        judge(one.claim, [Estimate(value, value, value, 1) for value in one.figures()], one.unit, ("", ""), {})
-        for one in COMPUTED
-    ]
+    return [judge(one.claim, _exactly(one), one.unit, drawn="formulas") for one in COMPUTED]
 
 
-def main() -> None:
-    """Write what the page of the claims reads."""
-    PLACE.parent.mkdir(exist_ok=True)
-    PLACE.write_text(json.dumps({"claims": [one.record for one in verdicts()]}, indent=1) + "\n", "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def _exactly(one: Computed) -> EstimateOf:
+    """The figure of each sum of a claim, in the order of the sums: without an interval."""
+    of_sums = dict(zip(one.claim.sums, one.figures(), strict=True))
+    return lambda terms, level: Estimate(of_sums[tuple(terms)], of_sums[tuple(terms)], of_sums[tuple(terms)], 1)

@@ -2,7 +2,6 @@
 
 python -m studies.contexts FOLDER MORE        collect the results that two commands wrote into results/contexts
 python -m studies.contexts retrieval FOLDER   collect NBCE beside a retrieved context, on questions of their own
-python -m studies.contexts                    judge what was collected again, after a change of the claims
 
 FOLDER has every rule; MORE has more questions for NBCE, since a share of right answers needs many.
 """
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.measure.metrics.intervals import Estimate, mean, minus, share
 
-from studies.claims import ARTICLE_1, NATS, POINTS, Claim, JudgedClaim, judge
+from studies.claims import ARTICLE_1, LEVEL, NATS, POINTS, Claim, JudgedClaim, judge
 from studies.records import command_of, read, write
 
 PLACE = Path(__file__).resolve().parent / "results" / "contexts" / "contexts.json"
@@ -116,20 +115,20 @@ class Answers:
         self._more = {**self._of, **_by_rule(more)}
         self.counts = sorted({count for _, count in self._of})
 
-    def sum(self, terms: Sequence[AnswerTerm], *, least: float = -math.inf) -> Estimate:
+    def sum(self, terms: Sequence[AnswerTerm], level: float = LEVEL, *, least: float = -math.inf) -> Estimate:
         """A sum of figures, with its interval over questions."""
         if {term.what for term in terms} == {RIGHT}:
-            return self._of_shares(terms)
+            return self._of_shares(terms, level)
         rows = [[term.weight * sample[term.what] for sample in self._of[term.rule, term.contexts]] for term in terms]
-        return mean([sum(of_question) for of_question in zip(*rows, strict=True)], least=least)
+        return mean([sum(of_question) for of_question in zip(*rows, strict=True)], least=least, level=level)
 
-    def _of_shares(self, terms: Sequence[AnswerTerm]) -> Estimate:
+    def _of_shares(self, terms: Sequence[AnswerTerm], level: float) -> Estimate:
         """A share of right answers, or one less another."""
-        shares = {term.weight: self._share(self._more[term.rule, term.contexts]) for term in terms}
+        shares = {term.weight: self._share(self._more[term.rule, term.contexts], level) for term in terms}
         return minus(shares[1], shares[-1]) if len(terms) > 1 else shares[1]
 
-    def _share(self, samples: Sequence[Mapping[str, Any]]) -> Estimate:
-        return share(sum(sample[RIGHT] for sample in samples), len(samples))
+    def _share(self, samples: Sequence[Mapping[str, Any]], level: float) -> Estimate:
+        return share(sum(sample[RIGHT] for sample in samples), len(samples), level=level)
 
     def curve(self, rule: str, what: str) -> list[tuple[float, Estimate]]:
         """By number of contexts."""
@@ -169,7 +168,7 @@ def _verdict(claim: Claim, ours: Answers) -> JudgedClaim:
     losses = what == LOSS
     return judge(
         claim,
-        [ours.sum(terms) for terms in claim.sums],
+        ours.sum,
         NATS if losses else POINTS,
         ("contexts", "loss of the answer, nats" if losses else "right answers, percent"),
         {named(rule): ours.curve(rule, what) for rule in rules},
@@ -203,8 +202,6 @@ if __name__ == "__main__":
             kept = collect_retrieval(Path(folder))
         case [folder, more]:
             kept = collect(Path(folder), Path(more))
-        case []:
-            kept = read(PLACE)
         case _:
             sys.exit(__doc__)
-    write(PLACE, kept, verdicts(kept))
+    write(PLACE, kept)

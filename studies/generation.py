@@ -1,7 +1,6 @@
 """Whether text that is written under LM-Infinite stays good: what a paper claims, judged on the carried model.
 
-python -m studies.generation          measure, and write results/generation/generation.json
-python -m studies.generation judge    judge what was measured again, after a change of the claims
+python -m studies.generation    measure, and write results/generation/generation.json
 
 After 4,096 tokens of a held-out text, eight trained lengths, 64 tokens are sampled at temperature 1, from all tokens of
 the vocabulary. Greedy decoding tends to repeat itself, which a reader finds likely: repeated text would look good.
@@ -21,7 +20,6 @@ where common is the length of their longest common subsequence. Both have n toke
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -33,8 +31,8 @@ from transformers import PreTrainedModel
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
-from studies.claims import ARTICLE_2, NATS, POINTS, Claim, JudgedClaim, Unit, judge
-from studies.records import read, write
+from studies.claims import ARTICLE_2, LEVEL, NATS, POINTS, Claim, JudgedClaim, Unit, judge
+from studies.records import write
 
 PLACE = Path(__file__).resolve().parent / "results" / "generation" / "generation.json"
 TRAINED, TIMES, WRITTEN = 512, 8, 64  # tokens of the trained length, of which texts have so many; tokens of a piece
@@ -208,13 +206,15 @@ def _verdict(claim: Claim, kept: Mapping[str, Any]) -> JudgedClaim:
         name: [(end, _sum([Figure(1, name, kind)], kept, part)) for part, end in enumerate(EDGES[1:])]
         for name in kept[kind]
     }
-    return judge(claim, [_sum(terms, kept) for terms in claim.sums], UNITS[kind], AXES[kind], curves)
+    return judge(claim, lambda terms, level: _sum(terms, kept, level=level), UNITS[kind], AXES[kind], curves)
 
 
-def _sum(terms: Sequence[Figure], kept: Mapping[str, Any], part: int | None = None) -> Estimate:
+def _sum(
+    terms: Sequence[Figure], kept: Mapping[str, Any], part: int | None = None, *, level: float = LEVEL
+) -> Estimate:
     """Over texts; of whole pieces, if no part is named."""
     rows = [[term.weight * _of(term.kind, parts, part) for parts in kept[term.kind][term.writer]] for term in terms]
-    return crossed_mean([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=kept["projects"])
+    return crossed_mean([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=kept["projects"], level=level)
 
 
 def _of(kind: str, parts: Sequence[float], part: int | None) -> float:
@@ -225,5 +225,4 @@ def _of(kind: str, parts: Sequence[float], part: int | None) -> float:
 
 
 if __name__ == "__main__":
-    kept = read(PLACE) if sys.argv[1:] == ["judge"] else measured()
-    write(PLACE, kept, verdicts(kept))
+    write(PLACE, measured())

@@ -1,7 +1,6 @@
 """Decoding with fewer key and value heads: a step of a plain transformers model over a long cache, in turns.
 
     python -m studies.kv_heads [--quick]
-    python -m studies.kv_heads judge    judge what was measured again, after a change of the claims
 
 One thread, float32. Ten processes, one after the other, with nine rounds each: ratios agree within a process and differ
 between processes by a fifth, so each process counts once, with its median.
@@ -12,7 +11,6 @@ sixteenth of the bytes.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,7 +21,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.rounds import append, machine, rounds
 from studies.claims import ARTICLE_2, Claim, JudgedClaim, Unit, judge
-from studies.processes import Seconds, one_by_one, printed_ratios, ratio
+from studies.processes import Seconds, one_by_one, printed_ratios, processes_of, ratio, times
 from studies.records import write
 
 HEADS, DIM, LAYERS = 16, 64, 4
@@ -116,34 +114,27 @@ PAIRS = (
 )  # fmt: skip
 
 
-def verdicts(runs: list[Seconds]) -> list[JudgedClaim]:
+def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the sources say of speed."""
+    runs: list[Seconds] = kept[SECONDS]
     axes = "key heads that are stored", "time, relative to all heads"
     judged = []
     for pair in PAIRS:
         baseline = next(iter(pair.kinds))
         curve = [(heads, ratio(runs, name, baseline)) for name, heads in pair.kinds.items()]
-        judged.append(judge(pair.claim, [ratio(runs, pair.above, pair.below)], TIMES, axes, {"measured": curve}))
+        timed = times(runs, pair.above, pair.below)
+        judged.append(judge(pair.claim, timed, TIMES, axes, {"measured": curve}, drawn=processes_of(runs)))
     return judged
 
 
-def main() -> None:
-    """Measure process by process and append the ratios, or judge again; write the claims with their seconds."""
-    if "judge" in sys.argv:
-        kept = json.loads(RECORDS.read_text("utf-8"))
-        write(RECORDS, kept, verdicts(kept[SECONDS]))
-    else:
-        measure("--quick" in sys.argv)
-
-
 def measure(quick: bool) -> None:
-    """Print the ratios, and keep them if they are not of a quick run."""
+    """Measure process by process, print the ratios, and keep them if they are not of a quick run."""
     runs = one_by_one(measured, 2 if quick else PROCESSES, quick)
     rows = printed_ratios(runs, ALL)
     if not quick:
         print(f"stored in {append('kv_heads', rows)}")
-        write(RECORDS, {"made": machine(), SECONDS: runs}, verdicts(runs))
+        write(RECORDS, {"made": machine(), SECONDS: runs})
 
 
 if __name__ == "__main__":
-    main()
+    measure("--quick" in sys.argv)

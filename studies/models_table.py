@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
-from collections.abc import Callable, Collection
+import zlib
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ropewalk.errors import InvalidValue, UnknownName, Unreadable
-from ropewalk.files import read_json, read_text
-from ropewalk.folders import write_whole
+from ropewalk.files import finite_json, read_json, read_text
+from ropewalk.folders import replace_files, write_whole
 from ropewalk.measure.metrics.losses import HeldOutTexts
 from ropewalk.texts.corpora import WHOLE
 
+MEASURED, PACKED = "measured", ".json.gz"  # the folder of a table's measurements, one file for each model
 REMEDY = "bring back the file that the table was begun with, or begin in another folder"
 
 
@@ -49,6 +52,41 @@ def finished(place: Path, train: Callable[[], object]) -> bool:
     return made.is_file()
 
 
+def measured_file(folder: Path, name: str) -> Path:
+    """The file of one model's measurements in the folder of its table."""
+    return folder / MEASURED / f"{name}{PACKED}"
+
+
+def write_measured(path: Path, figures: Mapping[str, Any]) -> None:
+    """What was measured of one model; packed, and equal figures make equal files."""
+    text = json.dumps(finite_json(figures), separators=(",", ":")) + "\n"
+    path.parent.mkdir(exist_ok=True)
+    with replace_files(path.parent) as place:
+        (place / path.name).write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def measured_in(folder: Path) -> list[dict[str, Any]]:
+    """What was measured of every model of a table."""
+    return [_unpacked(path) for path in sorted((folder / MEASURED).glob(f"*{PACKED}"))]
+
+
+def table_in(folder: Path) -> dict[str, Any]:
+    """What the claims of a table follow from: measurements, the texts' projects, and the settings it was begun with."""
+    texts = read_json(read_text(folder / "held_out.json", "held_out", "the texts of this table"), "held_out.json")
+    plan = read_json(read_text(folder / "recipe.json", "recipe", "the settings of this table"), "recipe.json")
+    models = measured_in(folder)
+    steps = {"steps": max(model["steps"] for model in models)}  # which a tuning table may change
+    longest = len(texts["tokens"][0])  # of a text
+    return {"models": models, "projects": texts["projects"], "plan": steps | plan, "longest_text": longest}
+
+
+def _unpacked(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(gzip.decompress(path.read_bytes())))
+    except (OSError, EOFError, ValueError, zlib.error) as wrong:
+        raise Unreadable(str(path), "what was measured", str(wrong), remedy="remove it, to measure it again") from wrong
+
+
 def held_out_in(folder: Path, *, count: int, length: int, choose: Callable[[], HeldOutTexts]) -> HeldOutTexts:
     """The texts of a folder; chosen now where nothing is measured yet.
 
@@ -56,7 +94,7 @@ def held_out_in(folder: Path, *, count: int, length: int, choose: Callable[[], H
     """
     stored, rule = folder / "held_out.json", f"{count} texts of {length} tokens, each with its project"
     if not stored.is_file():
-        if any((folder / "measured").glob("*.json")):
+        if any((folder / MEASURED).glob(f"*{PACKED}")):
             raise Unreadable(str(stored), rule, "no file, and models that were measured on it", remedy=REMEDY)
         chosen = choose()
         write_whole(stored, json.dumps({"projects": chosen.projects, "tokens": chosen.ids_bn.tolist()}) + "\n")

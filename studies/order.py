@@ -1,8 +1,7 @@
 """Whether schedules without training confuse the order of near tokens: what an article claims, judged on the carried
 model.
 
-python -m studies.order          measure, and write results/order/order.json
-python -m studies.order judge    judge what was measured again, after a change of the claims
+python -m studies.order    measure, and write results/order/order.json
 
 Two neighbouring tokens of a text are swapped. A model that knows their order reads a token behind them worse than
 before: by how many nats?
@@ -10,7 +9,6 @@ before: by how many nats?
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +19,8 @@ from transformers import PreTrainedModel
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
-from studies.claims import ARTICLE_3, NATS, Claim, JudgedClaim, judge
-from studies.records import read, write
+from studies.claims import ARTICLE_3, LEVEL, NATS, Claim, JudgedClaim, judge
+from studies.records import write
 
 PLACE = Path(__file__).resolve().parent / "results" / "order" / "order.json"
 BASE, NTK = "rope", "ntk"
@@ -122,23 +120,17 @@ def _verdict(claim: Claim, figures: Figures, projects: Sequence[str]) -> JudgedC
     lines = dict.fromkeys(term.line for terms in claim.sums for term in terms)
     return judge(
         claim,
-        [_sum(terms, figures, projects) for terms in claim.sums],
+        lambda terms, level: _sum(terms, figures, projects, level),
         NATS,
         ("tokens from the swapped pair to the scored token", "increase of its loss, nats"),
         {line: [(far, _sum([Increase(1, line, far)], figures, projects)) for far in BEHIND] for line in lines},
     )
 
 
-def _sum(terms: Sequence[Increase], figures: Figures, projects: Sequence[str]) -> Estimate:
+def _sum(terms: Sequence[Increase], figures: Figures, projects: Sequence[str], level: float = LEVEL) -> Estimate:
     rows = [[term.weight * figure for figure in figures[term.line][str(term.behind)]] for term in terms]
-    return crossed_mean([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=projects)
-
-
-def main() -> None:
-    """Write the claims, with the figures that they follow from."""
-    kept = read(PLACE) if sys.argv[1:] == ["judge"] else measured()
-    write(PLACE, kept, verdicts(kept))
+    return crossed_mean([[sum(of_text) for of_text in zip(*rows, strict=True)]], groups=projects, level=level)
 
 
 if __name__ == "__main__":
-    main()
+    write(PLACE, measured())

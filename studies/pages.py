@@ -1,349 +1,247 @@
-"""The claims of the sources: a summary with every verdict, and a page and a picture for each claim.
+"""The claims of the sources: a table with a row for each, a page for each, and a page that sorts and filters.
 
-They follow from the records that the commands below leave in results/.
+Everything follows from what the studies left in results/ and from bounds.json.
 
-python -m studies.pages           write the pages and draw the pictures
+python -m studies.pages           write the pages
 python -m studies.pages --check   fail if a page is not what the records say
+python -m studies.pages --draw    draw a picture of each claim's figures beside its page; pictures are not kept
 """
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from PIL import Image
-
+from studies.catalog import MODELS, RESULTS, Study, by_name, judged
+from studies.claim_pictures import draw
+from studies.claims import AGREES, BY_FIGURES, DISAGREES, KINDS, Claim, JudgedClaim
 from studies.compositions import compositions_page
+from studies.frozen import CHANGES, frozen
+from studies.sortable import Cell, sortable
 from studies.tables import TABLES
 from studies.unmeasured import UNMEASURED
 from tools.generated_part import has_part, with_part
 from tools.markdown_table import table_of
 
-RESULTS = Path(__file__).resolve().parent / "results"
-LINES = ["-", "--", "-.", ":"]
-COLOURS = 160  # of a picture; with few, lines that are thin get the colour of others
-WIDE = 8  # so many times the smallest place is drawn on a scale of powers
 LENGTHS = 10  # up to here the points of a curve are lengths, which a table can show
-Record = Mapping[str, Any]
+Of = tuple[Study, JudgedClaim]
 
 
-TABLE = (
-    "In this folder it measures what is missing there, and judges all of it. A new measurement needs another folder,"
-    " or this one without its `measured`, `models` and `base.json`. It trains on the texts of the installed packages."
-)
-TEXTS = "`python` is the text of the installed packages: with others the figures differ, within the intervals or not."
+def false_findings() -> tuple[int, float, list[str]]:
+    """How many verdicts figures decide, which share of them is false at most, and which a stricter rule would drop.
+
+    The share is Benjamini's and Hochberg's: of m claims p m / r, with the largest chance p among the r decided ones.
+    At 5 % the rule keeps the r-th smallest chance as long as it is at most r / m of 5 %.
+    """
+    every = sorted(
+        (one.chance, f"{study.name}/{one.claim.name}", one.word)
+        for study, one in judged()
+        if one.word in BY_FIGURES and one.comparisons
+    )
+    decided = [(rank, *row) for rank, row in enumerate(every, 1) if row[2] in (AGREES, DISAGREES)]
+    share = max((chance * len(every) / rank for rank, chance, *_ in decided), default=0.0)
+    kept = max((rank for rank, (chance, *_) in enumerate(every, 1) if chance <= 0.05 * rank / len(every)), default=0)
+    return len(decided), share, [name for rank, _, name, _ in decided if rank > kept]
 
 
-class Study(NamedTuple):
-    """Results with claims: a file below docs/results, what they are of, and the command that makes them."""
-
-    name: str
-    records: str
-    models: str
-    command: str
-    anew: str  # what a new measurement needs besides
-
-
-STUDIES = (
-    Study(
-        "zoo",
-        "zoo/zoo.json",
-        "small models, trained on 64 tokens",
-        "python -m studies zoo --out studies/results/zoo",
-        TABLE,
-    ),
-    Study(
-        "tuned-zoo",
-        "tuned-zoo/tuned.json",
-        "a small model, trained on 64 tokens and then on 512",
-        "python -m studies tuned --out studies/results/tuned-zoo --set model=studies/results/zoo/models/rope-0/model "
-        "--set methods=none,pi,ntk,yarn,abf,dynamic,drope,short,dynamic_yarn,yarn_4x,xpos_abf,abf_half,abf_short",
-        f"{TABLE} The base model is one of the zoo, and is there.",
-    ),
-    Study(
-        "tuned-default",
-        "tuned-default/tuned.json",
-        "the model that Ropewalk carries, trained on 512 tokens and then on 4,096",
-        "python -m studies tuned --out studies/results/tuned-default --set rows=1 --set bf16=true",
-        TABLE,
-    ),
-    Study(
-        "tuned-far",
-        "tuned-far/tuned.json",
-        "a small model, trained on 64 tokens and then on 1,024",
-        "python -m studies tuned --out studies/results/tuned-far --set model=studies/results/zoo/models/rope-0/model "
-        "--set longest=32 --set rows=1 --set log_every=5 "
-        "--set methods=base,pi_half,ntk_half,yarn_half,yarn_half_dynamic,yarn_beyond",
-        f"{TABLE} The base model is one of the zoo, and is there.",
-    ),
-    Study(
-        "untrained",
-        "untrained/untrained.json",
-        "the model that Ropewalk carries, trained on 512 tokens and read without training",
-        "ropewalk compare default pi ntk by_parts yarn by_parts+yarn_temperature:factor=8,coefficient=0.05 "
-        "by_parts+yarn_temperature:factor=8,coefficient=0.2 log_n yarn+log_n rerope rerope+log_n self_extend "
-        "self_extend+log_n window streaming streaming:n_sink=1 streaming:n_sink=8 lm_infinite "
-        "--lengths 512,1k,2k,4k --samples 24 --corpus python --tasks context --out FOLDER && "
-        "python -m studies.untrained FOLDER && "
-        "ropewalk compare default long_reach rerope+log_n yarn window --lengths 512,8k --samples 24 --corpus python "
-        "--tasks context --out FAR && python -m studies.untrained far FAR",
-        TEXTS,
-    ),
-    Study(
-        "contexts",
-        "contexts/contexts.json",
-        "the model that Ropewalk carries, asked for passkeys in one of several texts of 512 tokens",
-        "ropewalk compare default rope --lengths 1k,2k,4k,8k --samples 24 --corpus python --out FOLDER --tasks "
-        "many_contexts:pooling=mean,beta=0.25,many_contexts:pooling=max,beta=0.25,many_contexts:pooling=product,"
-        "many_contexts:beta=0,many_contexts:beta=0.25,many_contexts:beta=0.5,many_contexts:beta=1 && "
-        "ropewalk compare default rope --lengths 1k,8k --samples 48 --corpus python --out MORE --tasks "
-        "many_contexts:beta=0.25 && python -m studies.contexts FOLDER MORE && "
-        "ropewalk compare default rope --lengths 8k --samples 48 --corpus python --out BESIDE --tasks "
-        "many_contexts:beta=0.25,many_contexts:pooling=retrieved && python -m studies.contexts retrieval BESIDE",
-        TEXTS,
-    ),
-    Study(
-        "kv-heads",
-        "kv-heads/kv-heads.json",
-        "a model of random weights with 16 query heads, 8,192 cached tokens, one CPU thread",
-        "python -m studies.kv_heads",
-        "Other machines give other ratios.",
-    ),
-    Study(
-        "restricted",
-        "restricted/restricted.json",
-        "attention over 8,192 random tokens, one CPU thread, and the cache of the model that Ropewalk carries",
-        "python -m studies.restricted",
-        "Other machines give other ratios.",
-    ),
-    Study(
-        "switches",
-        "switches/switches.json",
-        "small models, trained on 64 tokens and then on 512",
-        "python -m studies zoo --out FOLDER --set methods=longer_from_40,longer_from_80 --set steps=1500 --set "
-        "log_every=5 --set texts=4 && python -m studies.switches FOLDER",
-        TABLE.split(". ", 1)[1],
-    ),
-    Study(
-        "order",
-        "order/order.json",
-        "the model that Ropewalk carries, on texts with swapped tokens",
-        "python -m studies.order",
-        TEXTS,
-    ),
-    Study(
-        "thresholds",
-        "thresholds/thresholds.json",
-        "the model that Ropewalk carries, under YaRN with other thresholds",
-        "python -m studies.thresholds",
-        TEXTS,
-    ),
-    Study(
-        "generation",
-        "generation/generation.json",
-        "the model that Ropewalk carries, which writes after texts of 4,096 tokens",
-        "python -m studies.generation",
-        TEXTS,
-    ),
-    Study(
-        "computed",
-        "computed/computed.json",
-        "formulas, computed in float64",
-        "python -m studies.computed",
-        "Nothing in it was measured or drawn, so intervals have no width.",
-    ),
-)
+def summary() -> str:
+    """How many claims have which verdict, and what chance may have decided."""
+    words = Counter(one.word for _, one in judged())
+    counts = ", ".join(f"{words[kind]} {kind}" for kind in KINDS)
+    decided, share, dropped = false_findings()
+    names = f" A rule that keeps it at 5 % would leave these undecided: {', '.join(dropped)}." if dropped else ""
+    unique = len(list(by_name()))
+    return (
+        f"{unique} claims, of which some are judged on several models: {len(judged())} verdicts, {counts}. "
+        f"{len(UNMEASURED)} more have none. Of the {decided} verdicts that figures decide, {share:.1%} are expected to "
+        f"be false at most (Benjamini and Hochberg).{names}"
+    )
 
 
-def claims(results: Path = RESULTS) -> Iterator[tuple[Study, Record]]:
-    """Every claim that was judged, study by study."""
-    for study in STUDIES:
-        place = results / study.records
-        read = json.loads(place.read_text("utf-8")) if place.is_file() else {}
-        for record in read.get("claims", []):
-            yield study, record
+def claims_table() -> str:
+    """A row for each claim, with the figures and the verdict of each model."""
+    rows = [[_link(of), of[0][1].claim.source, of[0][1].claim.theirs, *_cells(of)] for _, of in by_name()]
+    return table_of(["claim", "source", "its figures", *MODELS], rows)
 
 
-def summary(results: Path = RESULTS) -> str:
-    """How many claims have which verdict; a table for each study: sources, figures, verdicts; and the others."""
-    judged = list(claims(results))
-    verdicts = [record["verdict"] for _, record in judged]
-    parts = [f"{_counts(verdicts)} At the end are {len(UNMEASURED)} without a verdict."]
-    for study in STUDIES:
-        records = [record for one, record in judged if one is study]
-        if records:
-            parts += [f"### From {study.models}", f"`{study.command}`", _summary_of(study, records)]
-    return "\n\n".join([*parts, "### Without a verdict", _without_verdict()])
+def _link(of: Sequence[Of], folder: str = "claims/") -> str:
+    claim = _fullest(of)
+    return f"[{claim.text}]({folder}{claim.name}.md)"
 
 
-def _without_verdict() -> str:
-    return table_of(["claim", "source", "its figures", "why, or where its figures are"], UNMEASURED)
+def _fullest(of: Sequence[Of]) -> Claim:
+    """As it is worded for the model that most of it was compared on."""
+    return max((one for _, one in of), key=lambda one: len(one.comparisons)).claim
 
 
-def _counts(verdicts: Sequence[str]) -> str:
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(sorted(verdicts)).most_common())
-    return f"{len(verdicts)} claims: {counts}."
+def _cells(of: Sequence[Of]) -> Iterator[str]:
+    for model in MODELS:
+        yield "<br>".join(_cell(one) for study, one in of if study.model == model)
 
 
-def _summary_of(study: Study, records: Sequence[Record]) -> str:
-    rows = []
-    for record in records:
-        name = f"[{record['claim']}](claims/{page_name(study, record)})"
-        ours = f"{'; '.join(record['intervals'])} {record['unit']}" if record["intervals"] else ""
-        bound = f"{record['bound']:g}" if record["intervals"] else ""
-        rows.append((name, record["source"], record["theirs"], bound, ours, record["verdict"]))
-    return table_of(("claim", "source", "its figures", "bound", "ours, minus the bound [95 %]", "verdict"), rows)
+def _cell(one: JudgedClaim) -> str:
+    figures = f": {'; '.join(one.figures)} {one.unit.name}" if one.comparisons and one.word in BY_FIGURES else ""
+    return f"**{one.verdict if one.word in BY_FIGURES else one.word}**{figures}"
 
 
-def results_page(results: Path = RESULTS) -> str:
-    """studies/results/README.md with its tables."""
-    page = with_part((results / "README.md").read_text("utf-8"), "claims", summary(results))
-    for name, table in TABLES.items():
-        if has_part(page, name):
-            page = with_part(page, name, table(results))
-    return page
-
-
-def page_name(study: Study, record: Record) -> str:
-    """The file of a claim's page."""
-    return f"{study.name}-{record['name']}.md"
-
-
-def claim_pages(results: Path = RESULTS) -> dict[Path, str]:
-    """The page of every claim."""
-    return {
-        results / "claims" / page_name(study, record): claim_page(study, record) for study, record in claims(results)
-    }
-
-
-def claim_page(study: Study, record: Record) -> str:
-    """One claim: its verdict, its figures, a picture, the command."""
-    parts = [f"# {record['claim']}", f"Source: {record['source']}. {_theirs(record)}"]
-    parts.append(f"Verdict: **{record['verdict']}**, from {study.models}.")
-    if record.get("note"):
-        parts.append(record["note"])
-    if record["intervals"]:
-        parts += [f"Each of these must be above {record['bound']:g} {record['unit']}:", _sums(record)]
-    if record["curves"]:
-        picture = page_name(study, record).replace(".md", ".png")
-        parts.append(f"![{', '.join(record['axes'])}]({picture})")
-        if record["above"]:
-            parts.append("On the right are the comparisons above, in their order, with the bound at 0.")
-        parts.append(f"{_heading(record)}, with 95 % intervals:")
-        parts.append(_table(record))
-    parts += [f"The command: `{study.command}`. {study.anew}"]
-    parts += [f"What was measured is in [{study.name}](../{study.records})."]
+def claims_page() -> str:
+    """studies/results/claims.md."""
+    parts = [
+        "# Every claim",
+        "One row for each claim of the articles and of the papers behind them, and one column for each model, real "
+        "ones first. Figures are as measured: `1.810 against 1.680, plus 0.020` says that the first number has to be "
+        "above the second plus 0.020, a bound. [claims.html](claims.html) is the same as a page that sorts and "
+        "filters; [claims.json](claims.json) has every number. The rules of judging are in [README.md](README.md).",
+        summary(),
+        claims_table(),
+        "## Without a verdict",
+        table_of(["claim", "source", "its figures", "why, or where its figures are"], UNMEASURED),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
-def _theirs(record: Record) -> str:
-    return f"Its figures: {record['theirs']}." if record["theirs"] else "No figure of its own is noted here."
+def claim_page(name: str, of: Sequence[Of]) -> str:
+    """One claim: on each model its verdict, its figures and the command."""
+    claim = _fullest(of)
+    parts = [f"# {claim.text}", f"Source: {claim.source}. {_theirs(claim.theirs)}"]
+    for study, one in of:
+        parts += _section(study, one, heading=len(of) > 1)
+    return "\n\n".join(parts) + "\n"
 
 
-def _sums(record: Record) -> str:
-    """What is compared with the bound, and how far above it the figures are."""
-    head = "what is compared", f"how far above, {record['unit']} [95 %]"
-    return table_of(head, zip(record["sums"], record["intervals"], strict=True))
+def _section(study: Study, one: JudgedClaim, *, heading: bool) -> Iterator[str]:
+    if heading:
+        yield f"## {study.model}: {one.claim.text}"
+    drawn = "" if one.drawn.startswith("one ") or one.drawn in study.words else f" ({one.drawn})"
+    yield f"Verdict: **{one.verdict}**, from {study.words}{drawn}."
+    if one.claim.note:
+        yield one.claim.note
+    if one.comparisons:
+        yield f"The first has to be above the second{_bound(one)}, in {one.unit.name}:"
+        yield _comparisons(one)
+    if one.curves:
+        first, second = one.axes
+        yield f"{second[0].upper()}{second[1:]}, by {first}, with 95 % intervals:"
+        yield _curves(one)
+    yield f"Command ({study.time}{_extra(study)}): `{study.command}`. {study.anew}".strip()
+    yield f"{_frozen(study, one)} The figures are in `{study.place.relative_to(RESULTS.parents[1])}`."
 
 
-def _heading(record: Record) -> str:
-    first, second = record["axes"]
-    return f"{second[0].upper()}{second[1:]}, by {first}"
+def _extra(study: Study) -> str:
+    return f", with `pip install 'ropewalk[{study.extra}]'`" if study.extra else ""
 
 
-def _table(record: Record) -> str:
-    """The curves as rows, at a few of their points."""
-    every = _places(record)
-    shown = every if len(every) <= LENGTHS else every[:: len(every) // LENGTHS]
-    digits = 1 if record["unit"] == "points" else 3
+def _bound(one: JudgedClaim) -> str:
+    bound = 0 if any(compared.right is None for compared in one.comparisons) else one.claim.bound
+    return f" {'plus' if bound > 0 else 'less'} {one.unit.number(abs(bound))}" if bound else ""
+
+
+def _frozen(study: Study, one: JudgedClaim) -> str:
+    entry = frozen()[f"{study.name}/{one.claim.name}"]
+    changes = [
+        f"Changed on {change['on']}: {change['why']} (before: {_was(change['was'])})."
+        for change in entry.get(CHANGES, ())
+    ]
+    return " ".join([f"The bound was frozen on {entry['since']}, after the first figures were known.", *changes])
+
+
+def _was(before: dict[str, Any]) -> str:
+    return ", ".join(f"{value}" for value in before.values())
+
+
+def _theirs(figures: str) -> str:
+    return f"Its figures: {figures}." if figures else "No figure of its own is noted here."
+
+
+def _comparisons(one: JudgedClaim) -> str:
     rows = []
-    for label, points in record["curves"].items():
-        at = {x: f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for x, value, low, high in points}
+    for compared in one.comparisons:
+        right = one.unit.number(one.claim.bound if compared.right is None else compared.right)
+        other = compared.words[1] or "the bound"
+        difference = one.unit.interval(compared.above)
+        rows.append([compared.words[0], one.unit.number(compared.left), other, right, difference])
+    return table_of(["this", "is", "and this", "is", "how far it is above what it must be [95 %]"], rows)
+
+
+def _curves(one: JudgedClaim) -> str:
+    """Curves as rows, at a few of their points."""
+    every = sorted({x for points in one.curves.values() for x, _ in points})
+    shown = every if len(every) <= LENGTHS else every[:: len(every) // LENGTHS]
+    number = one.unit.number
+    rows = []
+    for label, points in one.curves.items():
+        at = {x: f"{number(point.value)} [{number(point.low)}, {number(point.high)}]" for x, point in points}
         rows.append([label, *(at.get(x, "") for x in shown)])
     return table_of(["", *(f"{x:g}" for x in shown)], rows)
 
 
-def draw_claims(results: Path = RESULTS) -> None:
-    """A picture for every claim with figures."""
-    (results / "claims").mkdir(exist_ok=True)
-    for study, record in claims(results):
-        if record["curves"]:
-            _draw(record, results / "claims" / page_name(study, record).replace(".md", ".png"))
+def claims_json() -> str:
+    """Every number of every claim."""
+    studies = {study.name: study for study, _ in judged()}
+    rows = [{"study": study.name, "model": study.model, **one.record} for study, one in judged()]
+    commands = {name: {"command": study.command, "time": study.time} for name, study in studies.items()}
+    return json.dumps({"studies": commands, "claims": rows}, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _draw(record: Record, path: Path) -> None:
-    figure, (panel, sums) = plt.subplots(1, 2, figsize=(7.8, 3.2), width_ratios=(4, 1), layout="constrained")
-    for nth, (label, points) in enumerate(record["curves"].items()):
-        x, value, low, high = zip(*points, strict=True)
-        marker = "o" if len(x) == 1 else ""
-        (line,) = panel.plot(x, value, marker=marker, label=label, linestyle=LINES[nth % len(LINES)], linewidth=1.6)
-        if len(x) == 1:  # which a band would not show
-            panel.vlines(x, low, high, color=line.get_color(), alpha=0.4)
-        panel.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    across, up = record["axes"]
-    if all(isinstance(x, int) and x for x in _places(record)) and max(_places(record)) >= WIDE * min(_places(record)):
-        panel.set_xscale("log", base=2)
-        times = "x" if "trained lengths" in across else ""
-        panel.set_xticks(_places(record), [f"{x}{times}" for x in _places(record)], minor=False)
-    elif len(_places(record)) <= LENGTHS:
-        panel.set_xticks(_places(record))
-    panel.set(xlabel=across, ylabel=up)
-    panel.legend(frameon=False, fontsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
-    _draw_sums(sums, record)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=90, format="png")
-    plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+def claims_html() -> str:
+    """studies/results/claims.html."""
+    rows: list[list[Cell]] = []
+    for study, one in judged():
+        figures = f"{'; '.join(one.figures)} {one.unit.name}" if one.comparisons else ""
+        rows.append([
+            (one.claim.text, f"claims/{one.claim.name}.md"), one.claim.source, one.claim.theirs, study.model,
+            one.verdict,
+            figures, study.command, study.time, study.extra or "none",
+        ])  # fmt: skip
+    heads = ["claim", "source", "its figures", "model", "verdict", "ours", "command", "time", "extra"]
+    return sortable("Claims on length extrapolation, judged", heads, rows, filters=("model", "verdict", "source"))
 
 
-def _draw_sums(panel: Axes, record: Record) -> None:
-    """How far each sum is above its bound, in the order of the page's table: differences are surer than their parts."""
-    rows = range(len(record["above"]))
-    for row, (value, low, high) in zip(rows, record["above"], strict=True):
-        panel.plot((low, high), (row, row), color="black", linewidth=1.4)
-        panel.plot(value, row, "o", color="black", markersize=4)
-    panel.axvline(0, color="grey", linewidth=0.8)
-    panel.set_yticks(rows, [str(row + 1) for row in rows])
-    panel.set(ylim=(len(rows) - 0.4, -0.6), xlabel="above the bound", ylabel="comparison")
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.set_visible(bool(rows))
-
-
-def _places(record: Record) -> Sequence[int]:
-    return sorted({point[0] for points in record["curves"].values() for point in points})
+def results_page() -> str:
+    """studies/results/README.md with its tables."""
+    page = with_part((RESULTS / "README.md").read_text("utf-8"), "claims", summary())
+    for name, table in TABLES.items():
+        if has_part(page, name):
+            page = with_part(page, name, table(RESULTS))
+    return page
 
 
 def pages() -> dict[Path, str]:
     """Every page that follows from the records."""
     return {
         RESULTS / "README.md": results_page(),
-        **claim_pages(),
+        RESULTS / "claims.md": claims_page(),
+        RESULTS / "claims.html": claims_html(),
+        RESULTS / "claims.json": claims_json(),
+        **{RESULTS / "claims" / f"{name}.md": claim_page(name, of) for name, of in by_name()},
         RESULTS / "compositions" / "README.md": compositions_page(),
     }
 
 
 def main() -> None:
-    """Write or check."""
-    if "--check" in sys.argv:
-        stale = [path.name for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text]
-        if stale:
-            sys.exit(f"{', '.join(stale)} must be what the records say; run python -m studies.pages")
+    """Write, check or draw."""
+    if "--draw" in sys.argv:
+        for study, one in judged():
+            if one.curves:
+                draw(one, RESULTS / "claims" / f"{study.name}-{one.claim.name}.png")
         return
-    for path, text in pages().items():
+    every = pages()
+    left = set((RESULTS / "claims").glob("*.md")) - set(every)
+    if "--check" in sys.argv:
+        stale = [path.name for path, text in every.items() if not path.exists() or path.read_text("utf-8") != text]
+        if stale or left:
+            names = ", ".join([*stale, *sorted(path.name for path in left)])
+            sys.exit(f"{names} must be what the records say; run python -m studies.pages")
+        return
+    for path, text in every.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, "utf-8")
-    draw_claims()
+    for path in left:
+        path.unlink()
 
 
 if __name__ == "__main__":

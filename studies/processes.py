@@ -12,6 +12,7 @@ import torch
 from ropewalk.measure.metrics.intervals import Estimate, mean
 
 from benchmarks.rounds import ratios
+from studies.claims import EstimateOf
 
 Seconds = dict[str, list[float]]  # of every round, by candidate
 
@@ -32,7 +33,17 @@ def printed_ratios(runs: Sequence[Seconds], baseline: str) -> list[dict[str, Any
     return rows
 
 
-def ratio(runs: Sequence[Mapping[str, Sequence[float]]], above: str, below: str) -> Estimate:
+def ratio(runs: Sequence[Mapping[str, Sequence[float]]], above: str, below: str, level: float = 0.95) -> Estimate:
     """One candidate's time over another's: the mean over processes of the median over rounds."""
     of_rounds = [[a / b for a, b in zip(run[above], run[below], strict=True)] for run in runs]
-    return mean([statistics.median(one) for one in of_rounds])
+    return mean([statistics.median(one) for one in of_rounds], level=level)
+
+
+def times(runs: Sequence[Mapping[str, Sequence[float]]], above: str, below: str) -> EstimateOf:
+    """The same, as the only figure that a claim compares."""
+    return lambda terms, level: ratio(runs, above, below, level)
+
+
+def processes_of(runs: Sequence[Any]) -> str:
+    """What the times are of."""
+    return f"{len(runs)} processes of one machine"

@@ -1,14 +1,12 @@
-"""The small file of a study: what its claims follow from, and the claims as they were judged."""
+"""The small file of a study: what its claims follow from."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from studies.claims import JudgedClaim
 
 Record = Mapping[str, Any]
 
@@ -18,10 +16,10 @@ def read(place: Path) -> dict[str, Any]:
     return dict(json.loads(place.read_text("utf-8")))
 
 
-def write(place: Path, kept: Record, judged: Sequence[JudgedClaim]) -> None:
-    """The claims, with what they follow from."""
+def write(place: Path, kept: Record) -> None:
+    """What claims follow from."""
     place.parent.mkdir(exist_ok=True)
-    place.write_text(json.dumps({**kept, "claims": [one.record for one in judged]}, indent=1) + "\n", "utf-8")
+    place.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
 
 
 def command_of(results: Record, folder: str = "FOLDER") -> str:

@@ -10,7 +10,7 @@ carries, after texts of 512 to 4,096 tokens.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from ropewalk.models import path_of
 
 from benchmarks.rounds import append, machine, rounds
 from studies.claims import ARTICLE_1, ARTICLE_2, ARTICLE_3, Claim, JudgedClaim, Unit, judge
-from studies.processes import Seconds, one_by_one, printed_ratios, ratio
+from studies.processes import Seconds, one_by_one, printed_ratios, processes_of, times
 from studies.records import write
 
 HEADS, DIM, TOKENS, WINDOW = 8, 64, 8192, 512
@@ -126,17 +126,20 @@ BOUNDED = Claim(
 )
 
 
-def verdicts(runs: list[Seconds], sizes: dict[str, list[int]]) -> list[JudgedClaim]:
+def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the articles say of cost."""
+    runs: list[Seconds] = kept[SECONDS]
+    sizes: dict[str, list[int]] = kept[BYTES]
     axes = ("kind", "time, relative to full attention")
     pairs = {MASK: (MASKED, FULL), COMPUTED: (FULL, WINDOWS), WARM: (UNCHANGED, TEMPERATURE)}
-    timed = [judge(claim, [ratio(runs, *pair)], TIMES, axes, {}) for claim, pair in pairs.items()]
+    timed = [judge(one, times(runs, *pair), TIMES, axes, drawn=processes_of(runs)) for one, pair in pairs.items()]
     lines = {
         line: [(length, exactly(size / 2**20)) for length, size in zip(CACHED, bytes_, strict=True)]
         for line, bytes_ in sizes.items()
     }
     windowed = sizes[f"window:window={WINDOW}"]
-    bounded = judge(BOUNDED, [exactly(windowed[0] / windowed[-1])], TIMES, ("tokens of the text", "MiB"), lines)
+    counted = exactly(windowed[0] / windowed[-1])
+    bounded = judge(BOUNDED, lambda terms, level: counted, TIMES, ("tokens of the text", "MiB"), lines, drawn="counted")
     return [*timed, bounded]
 
 
@@ -146,14 +149,14 @@ def exactly(number: float) -> Estimate:
 
 
 def main() -> None:
-    """Measure process by process, append the ratios and write the claims with what they follow from."""
+    """Measure process by process, append the ratios and write what the claims follow from."""
     quick = "--quick" in sys.argv
     runs = one_by_one(measured, 2 if quick else PROCESSES, quick)
     rows = printed_ratios(runs, FULL)
     if not quick:
         sizes = cached()
         print(f"stored in {append('restricted_attention', rows)}")
-        write(RECORDS, {"made": machine(), SECONDS: runs, BYTES: sizes}, verdicts(runs, sizes))
+        write(RECORDS, {"made": machine(), SECONDS: runs, BYTES: sizes})
 
 
 if __name__ == "__main__":

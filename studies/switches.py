@@ -4,7 +4,6 @@ The loss falls during training anyway. So the fall at a switch is compared with 
 training of the same seed, whose rows become longer at another time.
 
 python -m studies.switches FOLDER   collect the logs of `python -m studies zoo --out FOLDER`
-python -m studies.switches          judge what was collected again, after a change of the claims
 """
 
 from __future__ import annotations
@@ -112,20 +111,16 @@ def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     """What the logs say."""
     fallen = falls(kept[TRAININGS])
     if len(fallen) < 2:
-        return [JudgedClaim(claim=CLAIM, word=ONE_SEED if fallen else NOT_MEASURED, unit=NATS)]
+        return [JudgedClaim(claim=CLAIM, reason=ONE_SEED if fallen else NOT_MEASURED, unit=NATS)]
     curves = {
         "with a switch": curve(kept[TRAININGS], switching=True),
         "without": curve(kept[TRAININGS], switching=False),
     }
-    return [judge(CLAIM, [mean(fallen)], NATS, ("steps from the switch, % of all", "training loss, nats"), curves)]
+    axes, drawn = ("steps from the switch, % of all", "training loss, nats"), f"{len(fallen)} seeds"
+    return [judge(CLAIM, lambda terms, level: mean(fallen, level=level), NATS, axes, curves, drawn=drawn)]
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case [place]:
-            kept = collect(Path(place))
-        case [] if PLACE.is_file():
-            kept = read(PLACE)
-        case _:
-            sys.exit(__doc__)
-    write(PLACE, kept, verdicts(kept))
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    write(PLACE, collect(Path(sys.argv[1])))

@@ -11,6 +11,7 @@ from typing import Any
 from ropewalk.measure.metrics.intervals import Estimate
 
 from studies.claims import Unit
+from studies.models_table import measured_in, table_in
 from studies.zoo.figures import ACCURACY, FAR, PLAIN, AccuracyTerm, ZooFigures
 from tools.markdown_table import table_of
 
@@ -66,7 +67,7 @@ def tuned(study: str) -> Callable[[Path], str]:
     """The loss at 8x under each schedule, by training steps, as the mean over seeds and texts."""
 
     def table(results: Path) -> str:
-        models = json.loads((results / study / "tuned.json").read_text("utf-8"))["models"]
+        models = measured_in(results / study)
         steps = sorted({model["steps"] for model in models})
         rows = [[_steps(count), *(_loss(models, name, count) for name in SCHEDULES)] for count in steps]
         return table_of(["", *SCHEDULES.values()], rows)
@@ -76,7 +77,7 @@ def tuned(study: str) -> Callable[[Path], str]:
 
 def tuned_far(results: Path) -> str:
     """The loss after all steps, at every length, as the mean over seeds and texts; and that of the base model."""
-    read = json.loads((results / "tuned-far" / "tuned.json").read_text("utf-8"))
+    read = table_in(results / "tuned-far")
     steps = read["plan"]["steps"]
     lengths = [row["times"] for row in read["models"][0]["figures"]]
     rows = [["base model", *(_loss(read["models"], "base", 0, times) for times in lengths)]]
@@ -108,7 +109,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
 
 
 def _zoo(results: Path) -> ZooFigures:
-    read = json.loads((results / "zoo" / "zoo.json").read_text("utf-8"))
+    read = table_in(results / "zoo")
     return ZooFigures(read["models"], read["projects"])
 
 

@@ -1,7 +1,6 @@
 """Whether a search finds better thresholds of turns than those that YaRN sets by hand, on the carried model.
 
-python -m studies.thresholds          measure, and write results/thresholds/thresholds.json
-python -m studies.thresholds judge    judge what was measured again, after a change of the claims
+python -m studies.thresholds    measure, and write results/thresholds/thresholds.json
 
 Pairs of thresholds are searched on texts of one half of the held-out projects: the one with the lowest loss at eight
 trained lengths. It is judged on texts of the other half.
@@ -9,7 +8,6 @@ trained lengths. It is judged on texts of the other half.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from studies.claims import ARTICLE_5, Claim, JudgedClaim
-from studies.records import read, write
+from studies.records import write
 from studies.untrained import LOSS, SMALL, TIMES, Reading, Readings, below, verdict
 
 PLACE = Path(__file__).resolve().parent / "results" / "thresholds" / "thresholds.json"
@@ -147,11 +145,5 @@ def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
     return [verdict(claim, ours) for claim in claims_of(kept[SEARCH])]
 
 
-def main() -> None:
-    """Write the claims, with the figures that they follow from."""
-    kept = read(PLACE) if sys.argv[1:] == ["judge"] else measured()
-    write(PLACE, kept, verdicts(kept))
-
-
 if __name__ == "__main__":
-    main()
+    write(PLACE, measured())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from studies.claims import ARTICLE_1, ARTICLE_2, ARTICLE_5
+from studies.claims import ARTICLE_2, ARTICLE_5
 
-NBCE, LLAMA_LONG, YARN = "kexue.fm/9617", "arXiv:2309.16039", "arXiv:2309.00071"
+LLAMA_LONG, YARN = "arXiv:2309.16039", "arXiv:2309.00071"
 
 
 class Unmeasured(NamedTuple):
@@ -21,10 +21,9 @@ class Unmeasured(NamedTuple):
 UNMEASURED = (
     Unmeasured("Better data matter more than more long texts, and more long texts do not keep helping.",
                f"{ARTICLE_2} on {LLAMA_LONG}", "", "needs corpora of several qualities and lengths"),
-    Unmeasured("NBCE fails where an answer needs several contexts at once.", f"{ARTICLE_1} on {NBCE}", "",
-               "needs a model that answers from two facts of one context"),
     Unmeasured("The gain by biases on queries and keys depends on the model's structure and settings.",
-               "kexue.fm/9577", "", "one structure in the zoo; with three layers biases helped ([log](../log.md))"),
+               "kexue.fm/9577", "",
+               "with three layers biases helped, with six they did not: [finding 13](findings.md#f13)"),
     Unmeasured("In large models biases have no special effect.", "kexue.fm/9577 on T5 and PaLM", "",
                "our models are small"),
     Unmeasured("Networks learn high frequencies badly from few dimensions, so what PI compresses is lost.",

@@ -1,36 +1,40 @@
-"""What sources claim of methods without training, judged by what `ropewalk compare` measured of the carried model.
+"""What sources claim of methods without training, judged on every model that `ropewalk compare` measured.
 
-python -m studies.untrained FOLDER       collect its results, and measure the largest logits on the same texts
-python -m studies.untrained far FOLDER   collect what was measured at 16 trained lengths, on other texts
-python -m studies.untrained              judge what was collected again, after a change of the claims
+python -m studies.untrained FOLDER       collect its results of the carried model, and measure the largest logits on the
+                                         same texts
 
-Figures are losses of the last tokens of each text, after so much context.
+Figures are losses of the last tokens of each text, after so much context. The base model at its trained length has read
+just the last of the text: the row that every user has without any method.
 """
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
-from studies.claims import ARTICLE_1, ARTICLE_3, ARTICLE_5, NATS, Claim, JudgedClaim, Unit, judge
+from studies.claims import ARTICLE_1, ARTICLE_3, ARTICLE_5, LEVEL, NATS, Claim, JudgedClaim, Unit, judge
 from studies.records import command_of, read, write
 
 PLACE = Path(__file__).resolve().parent / "results" / "untrained" / "untrained.json"
 BASE, YARN, BY_PARTS = "rope", "yarn", "by_parts"
 OTHER_TEMPERATURES = tuple(f"by_parts+yarn_temperature:factor=8,coefficient={value}" for value in ("0.05", "0.2"))
 WITH_LOG_N = (YARN, "rerope", "self_extend")
-STATIC = ("pi", "ntk", BY_PARTS, YARN)
+STATIC = {"pi": "PI", "ntk": "NTK", BY_PARTS: "NTK by parts", YARN: "YaRN"}
 ONE_SINK, EIGHT_SINKS = "streaming:n_sink=1", "streaming:n_sink=8"
 LOGITS, LOGIT_TEXTS = Unit("logits", digits=2), 8
-LOSS, LARGEST, FIGURES, FAR = "loss", "largest logit", "figures of texts", "at 16 trained lengths"
+LOSS, LARGEST, FIGURES = "loss", "largest logit", "figures of texts"
 UNITS = {LOSS: NATS, LARGEST: LOGITS}
-TIMES, FARTHEST = (1, 2, 4, 8), 16
+TIMES = (1, 2, 4, 8)
 SMALL = 0.02  # nats: a difference too small to report, as in `compare`
+BREAKS = 1.0  # nats: a rise that nobody can read past
+ALONE = "the unchanged model's on the last trained length alone"
 YARN_SOURCE, INFINITE_SOURCE, STREAMING_SOURCE = "arXiv:2309.00071", "arXiv:2308.16137", "arXiv:2309.17453"
 
 
@@ -54,51 +58,166 @@ def below(line: str, other: str, times: int = 8) -> tuple[Reading, ...]:
 
 
 SHORT = Reading(1, BASE, 1)
-CLAIMS = (
-    Claim("log-n-embeds", "log-n combines with other methods: without training it lowers the loss at 8x under YaRN, "
-          "ReRoPE and Self-Extend.", ARTICLE_1,
-          tuple(below(f"{line}+log_n", line) for line in WITH_LOG_N), theirs="'can be put into any other work'"),
-    Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.",
-          ARTICLE_3, (below("pi", BASE),),
-          theirs="'so the model can understand' positions beyond its length"),
-    Claim("by-parts-untrained", "Without training NTK by parts is better than NTK at 8x.", YARN_SOURCE,
-          (below(BY_PARTS, "ntk"),)),
-    Claim("yarn-temperature", "YaRN's temperature makes NTK by parts better over the whole of the longer context: "
-          "without training, set to 8x, it is better at 2x, 4x and 8x.", YARN_SOURCE,
-          tuple(below(YARN, BY_PARTS, times) for times in (2, 4, 8))),
-    Claim("yarn-coefficient", "YaRN's 0.1 ln s + 1 is the best temperature: without training it is better at 8x than "
-          "with 0.05 and with 0.2.", YARN_SOURCE, tuple(below(YARN, other) for other in OTHER_TEMPERATURES),
-          theirs=f"0.1, fitted to LLaMA; 'fits many models and data' ({ARTICLE_5})"),
-    Claim("yarn-extremes", "YaRN's temperature prevents extreme logits: at 8x the largest one is smaller than under "
-          "NTK by parts alone.", ARTICLE_3,
-          ((Reading(1, BY_PARTS, what=LARGEST), Reading(-1, YARN, what=LARGEST)),),
-          note="Nearly by construction: YaRN's temperature multiplies every logit by (0.1 ln 8 + 1)^2, which is 1.46."),
-    Claim("static-harm", "Without training every static schedule harms short texts, NTK by parts as well: PI, NTK, NTK "
-          "by parts and YaRN by more than 0.02.", ARTICLE_5,
-          tuple(below(BASE, line, 1) for line in STATIC), SMALL),
-    Claim("logits-grow", "Beyond the trained length logits grow without bound: the largest one is larger at 2x than at "
-          "1x, at 4x than at 2x, and at 8x than at 4x.", INFINITE_SOURCE,
-          tuple((Reading(1, BASE, 2 * times, LARGEST), Reading(-1, BASE, times, LARGEST)) for times in (1, 2, 4)),
-          theirs="a theorem", note="A longer text has more keys, so chance alone may raise the maximum. Under NTK by "
-          "parts it does not: there it is the same at every length. Four lengths cannot show growth without bound."),
-    Claim("lm-infinite-better", "LM-Infinite reads 8x better than plain rotation.", INFINITE_SOURCE,
-          (below("lm_infinite", BASE),), theirs="figures of losses and of generated text"),
-    Claim("lm-infinite-flat", "LM-Infinite loses nothing at 8x: its loss is at most 0.02 above the model's at 1x.",
-          INFINITE_SOURCE, ((SHORT, Reading(-1, "lm_infinite")),), -SMALL),
-    Claim("streaming-flat", "StreamingLLM loses nothing at 8x: its loss is at most 0.02 above the model's at 1x.",
-          STREAMING_SOURCE, ((SHORT, Reading(-1, "streaming")),), -SMALL),
-    Claim("streaming-first", "StreamingLLM needs the first four tokens: at 8x it is better than a window alone.",
-          STREAMING_SOURCE, (below("streaming", "window"),), theirs="perplexity 5.40 instead of 5,158"),
-    Claim("streaming-four", "Four first tokens serve better than one: at 8x the loss is lower.", STREAMING_SOURCE,
-          (below("streaming", ONE_SINK),), theirs="models whose training texts begin with no marker need four"),
-    Claim("streaming-eight", "More than four first tokens gain little: at 8x eight gain less than 0.02.",
-          STREAMING_SOURCE, (below("streaming", EIGHT_SINKS),), -SMALL),
-)  # fmt: skip
-FAR_CLAIMS = (
-    Claim("16x", "From 2,048 to 32,768 tokens nothing is lost by much: without training a method, here `long_reach`, "
-          "reads 16x at most 0.02 above the model's loss at 1x.", ARTICLE_1,
-          ((SHORT, Reading(-1, "long_reach", FARTHEST)),), -SMALL, "16x, an aim; the bound is ours"),
-)  # fmt: skip
+
+
+def claims_at(longest: int, lines: Sequence[str]) -> Iterator[Claim]:
+    """The claims, for a model that was read under these lines up to so many trained lengths."""
+    far = f"at {longest}x"
+    static = [line for line in STATIC if line in lines]
+    embedded = [line for line in WITH_LOG_N if {line, f"{line}+log_n"} <= set(lines)]
+    yield from _of_rotation(longest, far, static)
+    yield from _of_yarn(longest, far)
+    yield from _of_first_tokens(longest, far)
+    if embedded:
+        names = ", ".join(embedded)
+        yield Claim(
+            "log-n-embeds",
+            f"log-n combines with other methods: without training it lowers the loss {far} under {names}.",
+            ARTICLE_1,
+            tuple(below(f"{line}+log_n", line, longest) for line in embedded),
+            theirs="'can be put into any other work'",
+        )
+
+
+def _of_rotation(longest: int, far: str, static: Sequence[str]) -> Iterator[Claim]:
+    yield Claim(
+        "rope-fails",
+        f"Plain rotation fails beyond its length: {far} its loss is more than 1 nat above {ALONE}.",
+        "kexue.fm/9577",
+        ((Reading(1, BASE, longest), Reading(-1, BASE, 1)),),
+        BREAKS,
+        "accuracy 52.37 % at 1x, 17.87 % at 8x; the bound is ours",
+    )
+    yield Claim(
+        "pi-over-none",
+        f"Without training PI reads {longest}x better than plain rotation.",
+        ARTICLE_3,
+        (below("pi", BASE, longest),),
+        theirs="'so the model can understand' positions beyond its length",
+    )
+    yield Claim(
+        "ntk-untrained",
+        f"Without training NTK is better than PI {far}.",
+        "kexue.fm/9675; 9706",
+        (below("ntk", "pi", longest),),
+        theirs="39.27 instead of 13.54 % of accuracy",
+    )
+    yield Claim(
+        "by-parts-untrained",
+        f"Without training NTK by parts is better than NTK {far}.",
+        YARN_SOURCE,
+        (below(BY_PARTS, "ntk", longest),),
+    )
+    if static:
+        names = " and ".join([", ".join(STATIC[line] for line in static[:-1]), STATIC[static[-1]]]).removeprefix(
+            " and "
+        )
+        yield Claim(
+            "static-harm",
+            f"Without training a static schedule harms texts of the trained length: {names} by more than 0.02.",
+            ARTICLE_5,
+            tuple(below(BASE, line, 1) for line in static),
+            SMALL,
+        )
+    yield Claim(
+        "dynamic-yarn-short",
+        "Without training YaRN with dynamic scaling leaves texts of the trained length unchanged.",
+        YARN_SOURCE,
+        ((SHORT, Reading(-1, "dynamic_yarn", 1)),),
+        -SMALL,
+    )
+    yield Claim(
+        "logits-grow",
+        "Beyond the trained length logits grow without bound: the largest one is larger at 2x "
+        "than at 1x, at 4x than at 2x, and at 8x than at 4x.",
+        INFINITE_SOURCE,
+        tuple((Reading(1, BASE, 2 * times, LARGEST), Reading(-1, BASE, times, LARGEST)) for times in (1, 2, 4)),
+        theirs="a theorem",
+        note="A longer text has more keys, so chance alone may raise the maximum. Under "
+        "NTK by parts it does not: there it is the same at every length. Four lengths cannot show growth "
+        "without bound.",
+    )
+
+
+def _of_yarn(longest: int, far: str) -> Iterator[Claim]:
+    yield Claim(
+        "yarn-untrained",
+        f"Without training YaRN is better than NTK and PI {far}.",
+        YARN_SOURCE,
+        (below(YARN, "ntk", longest), below(YARN, "pi", longest)),
+    )
+    yield Claim(
+        "yarn-temperature",
+        "YaRN's temperature makes NTK by parts better over the whole of the longer "
+        "context: without training, set to 8x, it is better at 2x, 4x and 8x.",
+        YARN_SOURCE,
+        tuple(below(YARN, BY_PARTS, times) for times in (2, 4, 8)),
+    )
+    yield Claim(
+        "yarn-coefficient",
+        "YaRN's 0.1 ln s + 1 is the best temperature: without training it is better at 8x than with 0.05 and with 0.2.",
+        YARN_SOURCE,
+        tuple(below(YARN, other) for other in OTHER_TEMPERATURES),
+        theirs=f"0.1, fitted to LLaMA; 'fits many models and data' ({ARTICLE_5})",
+    )
+    yield Claim(
+        "yarn-extremes",
+        "YaRN's temperature prevents extreme logits: at 8x the largest one is smaller than under NTK by parts alone.",
+        ARTICLE_3,
+        ((Reading(1, BY_PARTS, what=LARGEST), Reading(-1, YARN, what=LARGEST)),),
+        note="YaRN's temperature multiplies every logit by (0.1 ln 8 + 1)^2, which is 1.46.",
+    )
+
+
+def _of_first_tokens(longest: int, far: str) -> Iterator[Claim]:
+    yield Claim(
+        "window-at-inference",
+        f"Without training, a window makes a trained model better {far}.",
+        "kexue.fm/9431",
+        (below("window", BASE, longest),),
+    )
+    yield Claim(
+        "lm-infinite-better",
+        f"LM-Infinite reads {longest}x better than plain rotation.",
+        INFINITE_SOURCE,
+        (below("lm_infinite", BASE, longest),),
+        theirs="figures of losses and of generated text",
+    )
+    yield Claim(
+        "lm-infinite-flat",
+        f"LM-Infinite loses nothing {far}: its loss is at most 0.02 above {ALONE}.",
+        INFINITE_SOURCE,
+        ((SHORT, Reading(-1, "lm_infinite", longest)),),
+        -SMALL,
+    )
+    yield Claim(
+        "streaming-flat",
+        f"StreamingLLM loses nothing {far}: its loss is at most 0.02 above {ALONE}.",
+        STREAMING_SOURCE,
+        ((SHORT, Reading(-1, "streaming", longest)),),
+        -SMALL,
+    )
+    yield Claim(
+        "streaming-first",
+        f"StreamingLLM needs the first four tokens: {far} it is better than a window alone.",
+        STREAMING_SOURCE,
+        (below("streaming", "window", longest),),
+        theirs="perplexity 5.40 instead of 5,158",
+    )
+    yield Claim(
+        "streaming-four",
+        f"Four first tokens serve better than one: {far} the loss is lower.",
+        STREAMING_SOURCE,
+        (below("streaming", ONE_SINK, longest),),
+        theirs="models whose training texts begin with no marker need four",
+    )
+    yield Claim(
+        "streaming-eight",
+        f"More than four first tokens gain little: {far} eight gain less than 0.02.",
+        STREAMING_SOURCE,
+        (below("streaming", EIGHT_SINKS, longest),),
+        -SMALL,
+    )
 
 
 Figures = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # of texts, by kind, line and trained lengths
@@ -130,29 +249,44 @@ class Readings:
             for times, of_texts in by_times.items()
         }
 
-    def sum(self, terms: Sequence[Reading], *, least: float = -math.inf) -> Estimate:
+    def sum(self, terms: Sequence[Reading], level: float = LEVEL, *, least: float = -math.inf) -> Estimate:
         """A sum of figures, with its interval over projects."""
         rows = [[term.weight * figure for figure in self._of[term.line, term.times, term.what]] for term in terms]
         of_texts = [math.fsum(of_text) for of_text in zip(*rows, strict=True)]
-        return crossed_mean([of_texts], groups=self._projects[: len(of_texts)], least=least)
+        return crossed_mean([of_texts], groups=self._projects[: len(of_texts)], least=least, level=level)
+
+    def has(self, terms: Sequence[Reading]) -> bool:
+        """Whether all figures of a sum were measured."""
+        return all((term.line, term.times, term.what) in self._of for term in terms)
+
+    @property
+    def lines(self) -> list[str]:
+        """Everything that the model was read under."""
+        return list(dict.fromkeys(line for line, *_ in self._of))
+
+    @property
+    def longest(self) -> int:
+        """In trained lengths."""
+        return max(times for _, times, _ in self._of)
 
     def curve(self, line: str, what: str) -> list[tuple[float, Estimate]]:
         """By length of the text."""
-        measured = [times for times in (*TIMES, FARTHEST) if (line, times, what) in self._of]
+        measured = sorted(times for one, times, kind in self._of if (one, kind) == (line, what))
         return [(times, self.sum([Reading(1, line, times, what)], least=0)) for times in measured]
 
 
 def verdicts(kept: Mapping[str, Any]) -> list[JudgedClaim]:
-    """What the figures say of every claim."""
-    return [*_judged(kept, CLAIMS), *_judged(kept.get(FAR), FAR_CLAIMS)]
-
-
-def _judged(kept: Mapping[str, Any] | None, claims: Sequence[Claim]) -> list[JudgedClaim]:
-    """None of what was not measured."""
-    if kept is None:
-        return []
+    """What the figures say of every claim that they are enough for."""
     ours = Readings(kept[FIGURES], kept["projects"])
-    return [verdict(claim, ours) for claim in claims]
+    measured = claims_at(ours.longest, ours.lines)
+    return [verdict(claim, ours) for claim in measured if all(map(ours.has, claim.sums))]
+
+
+def of_results(place: Path) -> Mapping[str, Any]:
+    """What the claims follow from, in a file that `ropewalk compare` wrote."""
+    text = gzip.decompress(place.read_bytes()) if place.suffix == ".gz" else place.read_bytes()
+    results = json.loads(text)
+    return {**_origin(results), FIGURES: figures_of(results, {})}
 
 
 def verdict(claim: Claim, ours: Readings) -> JudgedClaim:
@@ -161,7 +295,7 @@ def verdict(claim: Claim, ours: Readings) -> JudgedClaim:
     lines = dict.fromkeys(term.line for terms in claim.sums for term in terms)
     return judge(
         claim,
-        [ours.sum(terms) for terms in claim.sums],
+        ours.sum,
         UNITS[what],
         ("length of the text, in trained lengths", "loss of the last tokens, nats" if what == LOSS else what),
         {line: ours.curve(line, what) for line in lines},
@@ -206,17 +340,9 @@ def _largest(growth: Any) -> float:
 
 
 def collect(folder: Path) -> Mapping[str, Any]:
-    """What the claims follow from; what was measured at 16 trained lengths stays."""
+    """What the claims follow from, of the carried model."""
     results = read(folder / "results.json")
-    kept = {**_origin(results), FIGURES: figures_of(results, largest_logits(results))}
-    far = read(PLACE).get(FAR) if PLACE.is_file() else None
-    return {**kept, FAR: far} if far else kept
-
-
-def collect_far(folder: Path) -> Mapping[str, Any]:
-    """What is stored, with what was measured at 16 trained lengths."""
-    results = read(folder / "results.json")
-    return {**read(PLACE), FAR: {**_origin(results), FIGURES: figures_of(results, {})}}
+    return {**_origin(results), FIGURES: figures_of(results, largest_logits(results))}
 
 
 def _origin(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,13 +351,6 @@ def _origin(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["far", place]:
-            kept = collect_far(Path(place))
-        case [place]:
-            kept = collect(Path(place))
-        case []:
-            kept = read(PLACE)
-        case _:
-            sys.exit(__doc__)
-    write(PLACE, kept, verdicts(kept))
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    write(PLACE, collect(Path(sys.argv[1])))

@@ -4,8 +4,10 @@ import json
 import re
 import shlex
 import subprocess
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
 from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.measure.tasks import Context, Passkey
 from ropewalk.models import DEFAULT
 from ropewalk.train.recipes import listing
@@ -69,6 +72,89 @@ def test_the_classical_picture(carried):
                 assert mean_of(carried, task, TRAINED, "loss") > within + 0.5
     assert losses["yarn:factor=2"] < min(losses["pi:factor=2"], beyond) - 0.5
     assert losses["rerope:window=256+log_n"] < within + 0.05
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model(input_ids=ids, use_cache=False).logits
+
+
+def random_ids(count, seed=0):
+    return torch.randint(5, 1000, (1, count), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("line", ["dynamic_ntk", "dynamic_yarn"])
+def test_dynamic_schedules_leave_a_text_of_the_trained_length_as_it_is(carried, line):
+    """Bit for bit what our attention computes without them, and to rounding what transformers does; no token more."""
+    ids, model = random_ids(TRAINED + 1), carried.model
+    bare = logits(model, ids[:, :-1])
+    with rw.extended(model, "frequencies.rope", mode="attention"):
+        ours, longer = logits(model, ids[:, :-1]), logits(model, ids)
+    with rw.extended(model, line, target_len=8 * TRAINED):
+        assert torch.equal(logits(model, ids[:, :-1]), ours)
+        assert float((logits(model, ids) - longer)[:, -1].abs().max()) > 1e-3
+    assert float((ours - bare).abs().max() / bare.abs().max()) < 1e-5
+    with rw.extended(model, line.removeprefix("dynamic_"), target_len=8 * TRAINED):
+        assert float((logits(model, ids[:, :-1]) - ours).abs().max()) > 1
+
+
+@pytest.mark.parametrize(("line", "kept"), [("window:window=8", 0), ("sinks:window=8,n_sink=4", 4)])
+def test_no_bit_of_far_text_comes_through_windows(carried, line, kept):
+    """In each layer a token sees the seven before it: six layers reach 42 tokens back. Sinks stay visible."""
+    ids, others, model = random_ids(200), random_ids(200, seed=1), carried.model
+    layers = model.config.num_hidden_layers
+    reach = 7 * layers
+    beyond, edge = ids.clone(), ids.clone()
+    beyond[:, kept : -1 - reach] = others[:, kept : -1 - reach]
+    last_seen = slice(-1 - reach, -1 - reach + layers)  # which a window of one key less would not show
+    edge[:, last_seen] = others[:, last_seen]
+    assert not torch.equal(logits(model, beyond)[:, -1], logits(model, ids)[:, -1])
+    with rw.extended(model, line):
+        seen = logits(model, ids)[:, -1]
+        assert torch.equal(logits(model, beyond)[:, -1], seen)
+        assert not torch.equal(logits(model, edge)[:, -1], seen)
+
+
+LONG = 8 * TRAINED
+LADDER = ("long_reach", "self_extend+log_n", "self_extend")  # from the best on
+
+
+@pytest.fixture(scope="module")
+def far(carried):
+    """Eight held-out texts of 4,096 tokens."""
+    return Subject(model=carried.model, tokenizer=carried.tokenizer, corpus="stdlib", longest=LONG)
+
+
+@pytest.fixture(scope="module")
+def far_loss(far):
+    """The loss of their last 256 tokens, under a line that is read once."""
+
+    @cache
+    def loss(line):
+        with rw.extended(far.model, line, target_len=LONG), torch.no_grad():
+            return fmean(token_losses(far.model, ids[None]).loss(TRAINED // 2) for ids in far.passages(8))
+
+    return loss
+
+
+@pytest.mark.nightly
+def test_plain_rotation_breaks_at_eight_times_the_trained_length(far_loss):
+    assert far_loss("frequencies.rope") > 4
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("better", "worse"), [*pairwise(LADDER), ("yarn", "ntk")])
+def test_methods_without_training_keep_their_order(far_loss, better, worse):
+    assert far_loss(better) < far_loss(worse)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("line", "fewest", "most"), [("window", 0, 0), ("self_extend+log_n", 6, 7)])
+def test_a_window_finds_none_of_the_passkeys_outside_it(far, line, fewest, most):
+    """The eighth would be 256 tokens back, within the window."""
+    task = Passkey(samples=8)
+    with rw.extended(far.model, line, target_len=LONG):
+        assert fewest <= sum(task.measure(far, LONG, sample)["right"] for sample in range(7)) <= most
 
 
 @pytest.mark.parametrize("study", ["card", "demo"])

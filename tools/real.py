@@ -8,7 +8,7 @@ python tools/real.py                    fetch models and texts, measure, and wri
     --repeated N                       texts that repeat themselves (8)
     --seconds N                        stop after so many, and write the extensions that are complete
     --processes N                      on a GPU, which one process does not keep busy (6 there)
-    --out FOLDER                       (docs/results/real)
+    --out FOLDER                       (docs/results/real; rows of the leaderboard beside it)
 
 On two CPU cores SmolLM2 takes days, Gemma longer. On one H100 six extensions of SmolLM2 took three minutes.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import pickle
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -43,7 +44,7 @@ from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.report.comparison import as_json
-from ropewalk.measure.report.submitted import rounded
+from ropewalk.measure.report.submitted import rounded, row_of, row_path
 from ropewalk.measure.tasks import Context, Repetition, Task
 
 FOLDER = Path("build/real")  # relative, so that a store knows the texts again in another checkout
@@ -165,6 +166,15 @@ def written(comparison: Comparison, path: Path, command: str) -> None:
     path.write_bytes(gzip.compress(content.encode(), mtime=0))
 
 
+def write_board(comparison: Comparison, record: Path, board: Path) -> None:
+    """A row of the leaderboard for each line; the record has the texts of all."""
+    for candidate in comparison.candidates[1:]:
+        path = row_path(board, comparison.made["model"], comparison.lengths[-1], candidate.line)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        row = row_of(comparison, candidate, os.path.relpath(record, path.parent))
+        path.write_text(json.dumps(row, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
@@ -187,7 +197,10 @@ def main() -> None:
         comparison = measured(place, sorted(lengths), asked.lines, tasks, deadline, asked.processes)
         if comparison:
             suffix = "" if asked.texts == "judged" else f"-{asked.texts}"
-            written(comparison, asked.out / f"{name}{suffix}.json.gz", "make real")
+            record = asked.out / f"{name}{suffix}.json.gz"
+            written(comparison, record, "make real")
+            if not suffix:
+                write_board(comparison, record, asked.out.parent / "leaderboard")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from generated_part import with_part
 from markdown_table import table_of
 
-from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of
+from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.methods.spec import Json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +75,7 @@ def _row(one: Json, task: str, length: int) -> Json:
 
 def over(row: RealRow, others: Sequence[float], length: int, projects: Sequence[str]) -> Estimate:
     """By how much a line's losses at a length are above other losses of the same tokens."""
-    return difference(row.losses[length], others, groups=groups_of(projects))
+    return difference(row.losses[length], others, groups=projects)
 
 
 def table(read: Json) -> str:

@@ -145,7 +145,7 @@ def final_test(on: OnTexts, line: str, extension: Extension, answer: Extension) 
 
 
 def _length_tests(
-    mine: Sequence[ResultRow], theirs: Sequence[ResultRow], groups: Sequence[str] | None
+    mine: Sequence[ResultRow], theirs: Sequence[ResultRow], groups: Sequence[str]
 ) -> tuple[LengthTest, ...]:
     tests = []
     for one, other in zip(mine, theirs, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.measure.metrics.intervals import TOO_FEW_PROJECTS, Estimate
 from ropewalk.search.final_test import FinalTest, FitResult
 
 TOO_FEW = "which has too few texts of the longest length that can be scored"
@@ -77,7 +77,7 @@ def _lead_over_rival(fit: FitResult) -> str:
         outcome = "no proposed one is better on the fitting texts" if _proposed_count(fit) else "none was proposed"
         return f"It is a hand-set extension: {outcome}."
     lead = f"That is {_margin(rival.behind)} {rival.line}, the best hand-set extension on these texts"
-    return f"{lead}: {_certainty(rival)}.{_margin_when_fitting(fit, rival)}"
+    return f"{lead}: {_certainty(rival.behind)}.{_margin_when_fitting(fit, rival)}"
 
 
 def _lead_on_other_text(fit: FitResult) -> str:
@@ -92,8 +92,7 @@ def _lead_on_other_text(fit: FitResult) -> str:
     behind = others[0].behind
     if behind.low == behind.high == 0:
         return f"{lead} has the same loss as {others[0].line}."
-    sure = "the 95 % interval excludes 0" if behind.clear_of(0) else "not enough texts to tell them apart"
-    return f"{lead} has a loss {_margin(behind)} that of {others[0].line}: {sure}."
+    return f"{lead} has a loss {_margin(behind)} that of {others[0].line}: {_certainty(behind)}."
 
 
 def _kind(corpus: str) -> str:
@@ -107,7 +106,7 @@ def _why_not_the_choice(fit: FitResult) -> str:
     value, low, high, of = fit.written.behind
     less = _margin(Estimate(-value, -high, -low, of))
     chosen = f"{fit.answer.line}, the best of {_trial_count(fit)} on the fitting texts"
-    over = f"That is {less} the search's choice ({chosen}): {_certainty(fit.written)}."
+    over = f"That is {less} the search's choice ({chosen}): {_certainty(fit.written.behind)}."
     if fit.answer.keeps_to(fit.goal):
         return over
     return f"{over} The search's choice is not written: on the test texts it {excess(fit, fit.answer)}."
@@ -131,16 +130,19 @@ def _time(tested: FinalTest) -> str:
 
 
 def _margin(behind: Estimate) -> str:
-    if behind.value >= 0:
-        return f"{behind.value:.3f} [{behind.low:.3f}, {behind.high:.3f}] less than"
-    return f"{-behind.value:.3f} [{-behind.high:.3f}, {-behind.low:.3f}] more than"
+    value, low, high, of = behind
+    if value < 0:
+        value, low, high = -value, -high, -low
+    ends = Estimate(value, low, high, of).why_open or f"{low:.3f}, {high:.3f}"
+    return f"{value:.3f} [{ends}] {'less' if behind.value >= 0 else 'more'} than"
 
 
-def _certainty(rival: FinalTest) -> str:
+def _certainty(behind: Estimate) -> str:
     """Whether a difference is beyond chance; a rival that is surely better has been written instead."""
-    if not rival.behind.clear_of(0):
-        return "not enough texts to tell them apart"
-    return "the 95 % interval excludes 0"
+    if behind.clear_of(0):
+        return "the 95 % interval excludes 0"
+    few = behind.why_open == TOO_FEW_PROJECTS
+    return f"{TOO_FEW_PROJECTS if few else 'not enough texts'} to tell them apart"
 
 
 def _margin_when_fitting(fit: FitResult, rival: FinalTest) -> str:
@@ -154,4 +156,4 @@ def _margin_when_fitting(fit: FitResult, rival: FinalTest) -> str:
 
 
 def _signed(change: Estimate) -> str:
-    return f"{change.value:+.3f} [{change.low:+.3f}, {change.high:+.3f}]"
+    return f"{change.value:+.3f} [{change.why_open or f'{change.low:+.3f}, {change.high:+.3f}'}]"

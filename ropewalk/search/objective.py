@@ -22,7 +22,7 @@ from ropewalk.measure.comparison.runner import Cell, Finished, Progress, ResultR
 from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.comparison.workers import side_by_side
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, mean, projects_of
+from ropewalk.measure.metrics.intervals import Estimate, difference, mean, projects_of
 from ropewalk.measure.tasks import Context, Passkey, Task
 from ropewalk.search.conditions import ALL, FAR
 from ropewalk.search.far_tokens import FarLoss, FarTokens, Places
@@ -133,9 +133,9 @@ class OnTexts:
         return count * self.goal.last if self.goal.objective == ALL else sum(map(len, self.far_places(count)))
 
     @property
-    def groups(self) -> Sequence[str] | None:
+    def groups(self) -> Sequence[str]:
         """The groups that texts are drawn in: those of one project are alike."""
-        return groups_of(self.subject.projects(self.count))
+        return self.subject.projects(self.count)
 
     def short_losses(self, extension: Extension) -> list[float]:
         """The loss of each text within the trained length."""

@@ -44,5 +44,5 @@ def test_what_is_exact_could_fail(monkeypatch):
     """Under PI the fastest pair is slowed; a bias on keys matters with rotation; and so do absolute positions."""
     assert abs(float(module.ratios("pi")[0]) - 1) > 0.5
     assert module.moved_by_a_key_bias(RoPE()) > 0.01
-    monkeypatch.setattr(module, "reference_logits", lambda q, k, *_, positions_bj, **__: q @ k.mT + positions_bj)
+    monkeypatch.setattr(module, "reference_logits", lambda q, k, _, __, tokens: q @ k.mT + tokens.positions_bj)
     assert FIGURES["rope-relative"]()[0] < -1

@@ -48,46 +48,49 @@ NOTHING = {"trained_len": 512, "candidates": [{"rows": []}]}
 
 
 def words(losses, **more):
-    return {one.claim.name: one.word for one in judged(results(losses, **more), NOTHING)}
+    return {one.claim.name: (one.reason or one.word) for one in judged(results(losses, **more), NOTHING)}
 
 
 def test_least_entropy_against_the_mean():
-    assert words(RULES)["least-entropy"] == "reproduced"
-    assert words({**RULES, module.MEAN: 0.5})["least-entropy"] == "not reproduced"
+    assert words(RULES)["least-entropy"] == "agrees"
+    assert words({**RULES, module.MEAN: 0.5})["least-entropy"] == "disagrees at this size"
 
 
 def test_least_entropy_against_the_maximum():
-    assert words(RULES)["maximum"] == "reproduced"
-    assert words({**RULES, module.MAX: 0.5})["maximum"] == "not reproduced"
+    assert words(RULES)["maximum"] == "agrees"
+    assert words({**RULES, module.MAX: 0.5})["maximum"] == "disagrees at this size"
     assert module.named(module.MAX) == "maximum (beta 0.25)"
 
 
 def test_least_entropy_against_exact_naive_bayes():
-    assert words(RULES)["exact"] == "reproduced"
-    assert words({**RULES, module.PRODUCT: 0.5})["exact"] == "not reproduced"
+    assert words(RULES)["exact"] == "agrees"
+    assert words({**RULES, module.PRODUCT: 0.5})["exact"] == "disagrees at this size"
     assert module.named(module.PRODUCT) == "exact naive Bayes"
 
 
 def test_the_best_beta():
-    assert words(RULES)["beta"] == "not settled"  # all are equal
+    assert words(RULES)["beta"] == "undecided"  # all are equal
     others = {module.LEAST.format(beta): 1.2 for beta in ("0", "0.5", "1")}
-    assert words({**RULES, **others})["beta"] == "reproduced"
+    assert words({**RULES, **others})["beta"] == "agrees"
 
 
 def test_many_contexts_against_few():
     """With four questions, all answered, the interval is wide; with many it is not."""
-    assert words(RULES)["many-contexts"] == "not settled"
-    assert words(RULES, right=0.0)["many-contexts"] == "not reproduced"
+    assert words(RULES)["many-contexts"] == "undecided"
+    assert words(RULES, right=0.0)["many-contexts"] == "disagrees at this size"
     many = results({module.LEAST.format("0.25"): 1.0})
     for row in many["candidates"][0]["rows"]:
         row["samples"] *= 20
-    words_of_many = {one.claim.name: one.word for one in judged(results(RULES), many)}
-    assert words_of_many == {**words(RULES), "many-contexts": "reproduced"}
+    words_of_many = {one.claim.name: (one.reason or one.word) for one in judged(results(RULES), many)}
+    assert words_of_many == {**words(RULES), "many-contexts": "agrees"}
 
 
 def test_a_record_says_what_was_compared():
     first = judged(results(RULES), NOTHING)[0].record
-    assert first["sums"][1] == "mean (beta 0.25) of 16 contexts, minus least entropy (beta 0.25) of 16 contexts"
+    assert first["comparisons"][1]["compared"] == [
+        "mean (beta 0.25) of 16 contexts",
+        "least entropy (beta 0.25) of 16 contexts",
+    ]
     assert first["curves"]["mean (beta 0.25)"][0][:2] == pytest.approx([2, 2.125])
 
 
@@ -107,7 +110,7 @@ def beside_retrieval(nbce, found):
 
 @pytest.mark.parametrize(
     ("nbce", "found", "word"),
-    [(1.0, 0.5, "reproduced"), (0.3, 1.0, "not reproduced"), (0.9, 0.9, "not settled")],
+    [(1.0, 0.5, "agrees"), (0.3, 1.0, "disagrees at this size"), (0.9, 0.9, "undecided")],
 )
 def test_nbce_in_place_of_retrieval(nbce, found, word):
     answers = module.answers_of(beside_retrieval(nbce, found))

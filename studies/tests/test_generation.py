@@ -79,14 +79,14 @@ def words(losses, overlaps):
         module.LOSSES: {name: of_texts(losses.get(name, 3.0)) for name in (module.TRUTH, *module.WRITERS)},
         module.OVERLAPS: {name: of_texts(overlaps.get(name, 0.2)) for name in (*module.WRITERS, module.CHANCE)},
     }
-    return [one.word for one in module.verdicts(kept)]
+    return [(one.reason or one.word) for one in module.verdicts(kept)]
 
 
 def test_every_claim_can_hold_and_fail():
     ours, rope = module.LM_INFINITE, module.ROPE
-    assert words({rope: 6.0}, {}) == ["reproduced"] * 3
-    assert words({ours: 3.05, rope: 6.0}, {ours: 0.19}) == ["reproduced"] * 3
-    assert words({ours: 3.15}, {ours: 0.17}) == ["not reproduced"] * 3
+    assert words({rope: 6.0}, {}) == ["agrees"] * 3
+    assert words({ours: 3.05, rope: 6.0}, {ours: 0.19}) == ["agrees"] * 3
+    assert words({ours: 3.15}, {ours: 0.17}) == ["disagrees at this size"] * 3
 
 
 def test_the_loss_of_a_piece_is_the_mean_of_its_parts_and_its_overlap_the_last_one():

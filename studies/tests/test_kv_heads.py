@@ -13,13 +13,17 @@ def test_what_fewer_key_heads_gain_is_judged_by_processes():
         {kv_heads.ALL: times, kv_heads.GROUPED: grouped, kv_heads.ONE: one, **alone}
         for times in ([4.0, 4.4, 3.9], [5.0] * 3)
     ]
-    faster, one_faster, as_one, fewer_bytes = kv_heads.verdicts(runs)
-    assert [one.word for one in (faster, one_faster, as_one)] == ["not settled", "not settled", "not reproduced"]
-    assert fewer_bytes.word == "reproduced"
+    faster, one_faster, as_one, fewer_bytes = kv_heads.verdicts({kv_heads.SECONDS: runs})
+    assert [(one.reason or one.word) for one in (faster, one_faster, as_one)] == [
+        "undecided",
+        "undecided",
+        "disagrees at this size",
+    ]
+    assert fewer_bytes.word == "agrees"
     assert fewer_bytes.above[0].value == pytest.approx(3.0 - 1)
     assert faster.above[0].value == pytest.approx((4.0 + 5.0) / 2 - 1)
     assert faster.above[0].of == 2
     assert one_faster.above[0].value == pytest.approx((4.4 / 0.6 + 5 / 0.55) / 2 - 1)
-    assert kv_heads.verdicts(runs * 4)[0].word == "reproduced"
+    assert kv_heads.verdicts({kv_heads.SECONDS: runs * 4})[0].word == "agrees"
     kv_heads.step(2, cached=8)()  # a step leaves the cache as long as it was
     kv_heads.attention(1, cached=8)()

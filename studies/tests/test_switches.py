@@ -31,7 +31,7 @@ def test_a_steady_fall_is_no_fall_at_a_switch(tmp_path):
     assert len(kept[module.TRAININGS]) == 6
     assert module.fall(kept[module.TRAININGS][0], 0.4) == pytest.approx(0.05)
     assert module.falls(kept[module.TRAININGS]) == pytest.approx([0, 0, 0], abs=1e-4)
-    assert module.verdicts(kept)[0].word == "not settled"
+    assert module.verdicts(kept)[0].word == "undecided"
 
 
 def test_the_fall_is_that_at_the_switches_by_seed(tmp_path):
@@ -59,20 +59,21 @@ def test_only_the_steps_near_it_count(tmp_path):
 @pytest.mark.parametrize(
     ("falls", "word"),
     [
-        ((0.10, 0.11, 0.12), "reproduced"),
-        ((-0.10, -0.11, -0.12), "not reproduced"),
-        ((-0.3, 0.1, 0.4), "not settled"),
-        ((0.1,), "not judged: a single seed"),
+        ((0.10, 0.11, 0.12), "agrees"),
+        ((-0.10, -0.11, -0.12), "disagrees at this size"),
+        ((-0.3, 0.1, 0.4), "undecided"),
+        ((0.1,), "a single seed"),
     ],
 )
 def test_the_verdict(tmp_path, falls, word):
-    assert module.verdicts(collected(tmp_path, falls))[0].word == word
+    (judged,) = module.verdicts(collected(tmp_path, falls))
+    assert (judged.reason or judged.word) == word
 
 
 def test_a_training_without_another_to_compare_with_is_not_judged(tmp_path):
     for seed in range(3):
         logged(tmp_path, f"longer_from_40-{seed}", lambda step: 2.0)
-    assert module.verdicts(module.collect(tmp_path))[0].word == "not measured"
+    assert module.verdicts(module.collect(tmp_path))[0].reason == "not measured"
 
 
 def test_logs_that_are_too_coarse_are_refused(tmp_path):

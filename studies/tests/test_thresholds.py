@@ -84,15 +84,15 @@ def words(hand, pair, upper, short=2.0):
             module.LOSSES: {**judging, "1 to 64 turns": losses(2.0, upper)},
         },
     }
-    return {one.claim.name: one.word for one in module.verdicts(kept)}
+    return {one.claim.name: (one.reason or one.word) for one in module.verdicts(kept)}
 
 
 def test_every_claim_can_hold_and_fail():
-    assert set(words(2.0, 1.9, 1.8, 2.01).values()) == {"reproduced"}
-    assert set(words(2.0, 2.1, 2.2, 2.03).values()) == {"not reproduced"}
+    assert set(words(2.0, 1.9, 1.8, 2.01).values()) == {"agrees"}
+    assert set(words(2.0, 2.1, 2.2, 2.03).values()) == {"disagrees at this size"}
     assert words(2.0, 1.9, 2.1) == {
-        "searched": "reproduced",
-        "searched-upper": "not reproduced",
-        "short-texts": "reproduced",
+        "searched": "agrees",
+        "searched-upper": "disagrees at this size",
+        "short-texts": "agrees",
     }
-    assert words(2.0, 2.0, 2.0)["searched"] == "not settled"
+    assert words(2.0, 2.0, 2.0)["searched"] == "undecided"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from ropewalk.measure.metrics.intervals import Estimate
 
 from studies.claims import (
     ARTICLE_2,
@@ -11,8 +13,10 @@ from studies.claims import (
     ARTICLE_5,
     NATS,
     NOT_MEASURED,
+    ONE_MODEL,
     ONE_SEED,
     Claim,
+    EstimateOf,
     JudgedClaim,
     Unit,
     judge,
@@ -58,8 +62,6 @@ def _best(method: str, others: Sequence[str]) -> tuple[tuple[LossTerm, ...], ...
 
 SHORT = LossTerm(1, "none", "", 1)  # the base model within its trained length
 CLAIMS = (
-    Claim("ntk-untrained", "Without training NTK reads 8x better than PI.", "kexue.fm/9675",
-          (_below("ntk", "pi", ""),)),
     Claim("dynamic-short", "Without training dynamic NTK leaves short texts unchanged.", ARTICLE_5,
           ((SHORT, LossTerm(-1, "dynamic", "", 1)),), -NO_HARM, note=BY_CONSTRUCTION),
     Claim("dynamic-yarn-short", "Without training YaRN with dynamic scaling leaves short texts unchanged.",
@@ -68,15 +70,10 @@ CLAIMS = (
     Claim("dynamic-yarn-beyond", "YaRN breaks beyond the length that it is set to, and degrades gently with dynamic "
           "scaling: without training dynamic YaRN reads 8x better than YaRN set to 4x.", "arXiv:2309.00071",
           (_below("dynamic_yarn", "yarn_4x", ""),), theirs="beyond the length of fine-tuning; here without training"),
-    Claim("yarn-untrained", "Without training YaRN reads 8x better than PI and NTK.", "arXiv:2309.00071",
-          (_below("yarn", "pi", ""), _below("yarn", "ntk", ""))),
     Claim("ntk-4x", "Without training NTK, set to 8x, reads 4x with hardly any loss: at most 0.02 above the base "
           "model at 1x.",
           f"bloc97 2023, in {ARTICLE_2}", ((SHORT, LossTerm(-1, "ntk", "", 4)),), -NO_HARM,
           "'minimal perplexity degradation' of a 2k model at 8k"),
-    Claim("ntk-near", "NTK harms short texts more than YaRN (with its temperature): without training NTK's loss at 1x "
-          "is higher.", ARTICLE_3, (_below("yarn", "ntk", "", 1),),
-          theirs="NTK 'may' confuse the order of very near tokens; swapped tokens judge that (order)"),
     Claim("static-harm", "Without training every static schedule harms short texts: PI, NTK and YaRN by more than "
           "0.02.",
           ARTICLE_5,
@@ -175,19 +172,31 @@ def _stability(claim: Claim, ours: TunedFigures) -> JudgedClaim:
     """A verdict by gradients."""
     estimates = [one for one in map(ours.spikes, claim.sums) if one is not None]
     if len(estimates) < len(claim.sums):
-        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=POWERS)
+        return JudgedClaim(claim=claim, reason=NOT_MEASURED, unit=POWERS)
     if any(one.of == 1 for one in estimates):
-        return JudgedClaim(claim=claim, word=ONE_SEED, unit=POWERS)
-    return judge(claim, estimates, POWERS, ("", ""), {})
+        return JudgedClaim(claim=claim, reason=ONE_SEED, unit=POWERS)
+    return judge(claim, _known(ours.spikes), POWERS, drawn=f"one base model trained {estimates[0].of} times")
 
 
 def _verdict(claim: Claim, ours: TunedFigures) -> JudgedClaim:
-    """Reproduced, not reproduced or not settled, by the intervals."""
-    estimates = [one for one in map(ours.sum, claim.sums) if one is not None]
-    if len(estimates) < len(claim.sums):
-        return JudgedClaim(claim=claim, word=NOT_MEASURED, unit=NATS)
+    """By the intervals."""
+    if any(ours.sum(terms) is None for terms in claim.sums):
+        return JudgedClaim(claim=claim, reason=NOT_MEASURED, unit=NATS)
     read = dict.fromkeys((term.method, term.budget) for terms in claim.sums for term in terms)
     curves = {ours.label(*one): ours.curve(*one) for one in read}
     if any(map(ours.single, claim.sums)):
-        return JudgedClaim(claim=claim, word=ONE_SEED, unit=NATS, axes=AXES, curves=curves)
-    return judge(claim, estimates, NATS, AXES, curves)
+        return JudgedClaim(claim=claim, reason=ONE_SEED, unit=NATS, axes=AXES, curves=curves)
+    trainings = ours.trainings(claim.sums)
+    drawn = f"one base model trained {trainings} times" if trainings else ONE_MODEL
+    return judge(claim, _known(ours.sum), NATS, AXES, curves, drawn=drawn)
+
+
+def _known(estimate: Callable[[Sequence[Any], float], Estimate | None]) -> EstimateOf:
+    """Of sums that were measured."""
+
+    def of(terms: Sequence[Any], level: float) -> Estimate:
+        one = estimate(terms, level)
+        assert one is not None
+        return one
+
+    return of

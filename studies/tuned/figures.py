@@ -67,7 +67,7 @@ class TunedFigures:
         """What was measured at one length, for every seed."""
         return [self._of[method, steps, seed, times] for seed in self.seeds(method, steps)]
 
-    def sum(self, terms: Sequence[LossTerm], *, least: float = -math.inf) -> Estimate | None:
+    def sum(self, terms: Sequence[LossTerm], level: float = 0.95, *, least: float = -math.inf) -> Estimate | None:
         """A sum of losses, with its interval over texts, by project, and over the seeds that all have; None without.
 
         What is not trained is the same for every seed.
@@ -78,9 +78,10 @@ class TunedFigures:
         seeds = sorted(set.intersection(*(trained or sets)))
         if not seeds or not all(sets):
             return None
-        return crossed_mean([list(self._of_texts(terms, seed)) for seed in seeds], groups=self._projects, least=least)
+        of_seeds = [list(self._of_texts(terms, seed)) for seed in seeds]
+        return crossed_mean(of_seeds, groups=self._projects, least=least, level=level)
 
-    def spikes(self, terms: Sequence[SpikeTerm]) -> Estimate | None:
+    def spikes(self, terms: Sequence[SpikeTerm], level: float = 0.95) -> Estimate | None:
         """A sum of what gradients do, with its interval over the seeds that all have; None without."""
         steps, sums = self._steps[ALL], []
         for seed in sorted(set.intersection(*(set(self.seeds(term.method, steps)) for term in terms))):
@@ -88,7 +89,12 @@ class TunedFigures:
             if all(key in self._gradients for key in keys):
                 spikes = [_spike(self._gradients[key]) for key in keys]
                 sums.append(math.fsum(term.weight * one for term, one in zip(terms, spikes, strict=True)))
-        return mean(sums) if sums else None
+        return mean(sums, level=level) if sums else None
+
+    def trainings(self, sums: Sequence[Sequence[LossTerm]]) -> int:
+        """The fewest seeds that a method of the sums was trained with; 0 where none was trained."""
+        counts = [len(self.seeds(one.method, self._steps[one.budget])) for terms in sums for one in terms if one.budget]
+        return min(counts, default=0)
 
     def single(self, terms: Sequence[LossTerm]) -> bool:
         """Whether the sum is of models that were trained with one seed only."""

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ropewalk.errors import Conflict, DoesNotFit
-from ropewalk.files import finite_json, read_record
+from ropewalk.files import read_record
 from ropewalk.folders import write_whole
 from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
@@ -31,7 +31,17 @@ from ropewalk.train.recipes.drope import DroPESettings, drope
 from ropewalk.train.recipes.recipe import Characters, Corpus, Model, RecipeSettings
 from ropewalk.train.train import LONGER, PLAN
 
-from studies.models_table import finished, held_out_in, named_methods, require_held_out
+from studies.models_table import (
+    MEASURED,
+    PACKED,
+    finished,
+    held_out_in,
+    measured_file,
+    measured_in,
+    named_methods,
+    require_held_out,
+    write_measured,
+)
 from studies.tuned.claims import OF_LLAMA_LONG, verdicts
 from studies.tuned.figures import FEW, LONGEST
 from studies.tuned.tuned_page import tuned_page
@@ -40,7 +50,6 @@ NOT_OF_THE_TABLE = ("seed", "progress", "report_to", "workers", "save_every")  #
 SHOWN = ("step", "loss", "grad_norm")
 MOST = 256
 A_TABLE = Rule(f"a power of two from 4 to {MOST}", lambda value: 4 <= value <= MOST and value & (value - 1) == 0)
-MEASURED = "measured"  # the folder of the measurements, one file for each model
 OWN, HALF, WHOLE = "own", "half", "whole"  # rows of the trained length, half the longest length, the longest length
 
 
@@ -113,7 +122,7 @@ class TunedSettings(RecipeSettings):
     puzzles: PuzzleShares = NO_PUZZLES
 
     plan_defaults: ClassVar[Mapping[str, Any]] = {**GENTLE, "steps": 1000, "rows": 2}
-    costly: ClassVar[tuple[str, ...]] = (PLAN, f"{MEASURED}/*.json")
+    costly: ClassVar[tuple[str, ...]] = (PLAN, f"{MEASURED}/*{PACKED}")
     changeable: ClassVar[tuple[str, ...]] = ("methods", "seeds", *LONGER)
 
 
@@ -142,14 +151,13 @@ def tuned(out: str | Path, settings: TunedSettings) -> Path:
     _require_same_base(folder, subject)
     length = trained_len(subject.model)
     for run in _runs(settings, names):
-        file = folder / MEASURED / f"{run.name}.json"
+        file = measured_file(folder, run.name)
         if not file.is_file():
             figures = _one(folder, run, settings, subject, length)
             if figures is None:  # a signal came
                 return folder
             training = training_record(folder / "models" / run.name)
-            measured = {**run._asdict(), "made": provenance(), "figures": figures, **training}
-            write_whole(file, json.dumps(finite_json(measured), indent=1) + "\n")
+            write_measured(file, {**run._asdict(), "made": provenance(), "figures": figures, **training})
             _report(folder, settings, subject.projects(settings.texts), length)
     _report(folder, settings, subject.projects(settings.texts), length)  # again: the claims may have changed
     return folder / "tuned.md"
@@ -185,7 +193,7 @@ def _require_same_base(folder: Path, subject: Subject) -> None:
         sentence = f"{folder} has measurements of another model: its {', '.join(others)} differ"
         raise Conflict.because("model", sentence, remedy=remedy.format("the model"))
     if not stored.is_file():
-        if any((folder / MEASURED).glob("*.json")):
+        if any((folder / MEASURED).glob(f"*{PACKED}")):
             sentence = f"{folder} has measurements, and no {stored.name} that says of which model"
             raise Conflict.because("model", sentence, remedy=remedy.format("the file"))
         write_whole(stored, json.dumps(now, indent=1) + "\n")
@@ -269,9 +277,8 @@ def _report(folder: Path, settings: TunedSettings, projects: Sequence[str], leng
         "longest": settings.longest,
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "projects": list(projects),
-        "models": [read_record(path, "what was measured") for path in sorted((folder / MEASURED).glob("*.json"))],
+        "models": measured_in(folder),
     }
     judged_claims = verdicts(results)
-    results["claims"] = [one.record for one in judged_claims]
     write_whole(folder / "tuned.json", json.dumps(results, indent=1) + "\n")
     write_whole(folder / "tuned.md", tuned_page(results, judged_claims))

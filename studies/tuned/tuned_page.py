@@ -15,9 +15,10 @@ from studies.tuned.claims import BASE, OF_LLAMA_LONG, SHORT
 from studies.tuned.figures import ALL, FIFTH, LONGEST, LossTerm, TunedFigures
 
 RULES = (
-    "A claim is a bound for differences of losses, in nats a token, where no other unit is named. The number is how "
-    "far a difference is above the bound, with its 95 % interval over seeds and over texts by project. *Reproduced*: "
-    "every interval is above 0. *Not reproduced*: one is below. *Not settled*: one includes 0."
+    "A claim is a bound for comparisons of losses, in nats a token where no other unit is named; figures stand here as "
+    "measured. It *agrees* if the 95 % interval of every difference, over seeds and over texts by project, is above "
+    "the bound; it *disagrees at this size* if one is below, and is *undecided* otherwise. Which claims such a table "
+    "cannot test at all is in studies/results/claims.md."
 )
 
 

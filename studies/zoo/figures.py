@@ -56,11 +56,13 @@ class ZooFigures:
         """One figure for every seed."""
         return [float(self._of[method, seed, kind, times][what]) for seed in self.seeds(method)]
 
-    def sum(self, terms: Sequence[AccuracyTerm], *, least: float = -math.inf, most: float = math.inf) -> Estimate:
+    def sum(
+        self, terms: Sequence[AccuracyTerm], level: float = 0.95, *, least: float = -math.inf, most: float = math.inf
+    ) -> Estimate:
         """A sum of accuracies, with its interval over seeds that all of them have and over texts, by project."""
         seeds = self.seeds(*{term.method for term in terms})
         sums = [list(map(math.fsum, self._of_texts(terms, seed))) for seed in seeds]
-        return crossed_mean(sums, groups=self._projects, least=least, most=most)
+        return crossed_mean(sums, groups=self._projects, least=least, most=most, level=level)
 
     def curve(self, method: str, kind: str) -> list[tuple[float, Estimate]]:
         """The accuracy at every length, with its interval."""

@@ -12,14 +12,21 @@ from typing import Any
 import torch
 
 from ropewalk.errors import InvalidValue
-from ropewalk.files import finite_json, read_record
 from ropewalk.folders import write_whole
 from ropewalk.measure.comparison.store import provenance
 from ropewalk.measure.metrics.losses import HeldOutTexts, passages
 from ropewalk.texts.corpora import documents
 from ropewalk.train.recipes.pretrain import vocabulary_in
 
-from studies.models_table import finished, held_out_in, named_methods, require_held_out
+from studies.models_table import (
+    finished,
+    held_out_in,
+    measured_file,
+    measured_in,
+    named_methods,
+    require_held_out,
+    write_measured,
+)
 from studies.zoo.claims import verdicts
 from studies.zoo.measuring import TIMES, measured
 from studies.zoo.methods import METHODS
@@ -46,12 +53,12 @@ def zoo(out: str | Path, settings: ZooSettings) -> Path:
     held_out, projects = _held_out(folder, settings)
     for seed in range(plan.seed, plan.seed + settings.seeds):
         for name in names:
-            measured_file = folder / "measured" / f"{name}-{seed}.json"
-            if not measured_file.is_file():
+            file = measured_file(folder, f"{name}-{seed}")
+            if not file.is_file():
                 figures = _one(name, folder, replace(settings, plan=replace(plan, seed=seed)), held_out)
                 if figures is None:  # a signal came
                     return folder
-                write_whole(measured_file, json.dumps(finite_json({**figures, "made": provenance()}), indent=1) + "\n")
+                write_measured(file, {**figures, "made": provenance()})
                 _report(folder, settings, projects)
     _report(folder, settings, projects)  # again: the claims may have changed
     return folder / "zoo.md"
@@ -91,9 +98,8 @@ def _report(folder: Path, settings: ZooSettings, projects: Sequence[str]) -> Non
         "shape": asdict(settings.shape),
         "read": {**material, "puzzles": settings.puzzles.shares()},
         "projects": list(projects),
-        "models": [read_record(path, "what was measured") for path in sorted((folder / "measured").glob("*.json"))],
+        "models": measured_in(folder),
     }
     judged_claims = verdicts(results)
-    results["claims"] = [one.record for one in judged_claims]
     write_whole(folder / "zoo.json", json.dumps(results, indent=1) + "\n")
     write_whole(folder / "zoo.md", zoo_page(results, judged_claims))

@@ -14,9 +14,10 @@ from studies.zoo.measuring import FAR_BACK
 from studies.zoo.methods import LONGER, UPTRAINED
 
 RULES = (
-    "A claim is a bound for each of one or more sums of figures. A number is how far a sum is above its bound, with a "
-    "95 % interval over seeds and over texts by project. *Reproduced*: every interval is above 0. *Not reproduced*: "
-    "one is below. *Not settled*: anything else. To lose nothing is to lose less than half a point."
+    "A claim is a bound for each of one or more comparisons, whose figures stand here as measured. It *agrees* if the "
+    "95 % interval of every difference, over seeds and over texts by project, is above the bound; it *disagrees at "
+    "this size* if one is below, and is *undecided* otherwise. To lose nothing is to lose less than half a point. "
+    "Which claims these models cannot test at all is in studies/results/claims.md."
 )
 
 # Next-token accuracy in percent as the sources give it, for models trained at 512: at 1x, 2x, 4x, 8x, and 8x repeated.

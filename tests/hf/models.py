@@ -20,6 +20,20 @@ BASE = {
     "eos_token_id": 2,
 }
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+DEEPSEEK = {
+    "q_lora_rank": None,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+}
 OWN: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {},
@@ -49,35 +63,8 @@ OWN: dict[str, dict[str, Any]] = {
         },
     },
     "granite_swa": {"sliding_window": 12},  # it has rotary modules in a list, and one that it does not call
-    "deepseek_v3": {
-        "q_lora_rank": None,
-        "kv_lora_rank": 16,
-        "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 8,
-        "v_head_dim": 16,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "n_group": 1,
-        "topk_group": 1,
-        "moe_intermediate_size": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 8,
-    },
-    "deepseek_v2": {
-        "q_lora_rank": None,
-        "kv_lora_rank": 16,
-        "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 8,
-        "v_head_dim": 16,
-        "n_routed_experts": 4,
-        "num_experts_per_tok": 2,
-        "n_group": 1,
-        "topk_group": 1,
-        "moe_intermediate_size": 32,
-        "first_k_dense_replace": 2,
-        "num_key_value_heads": 4,
-        "head_dim": 8,
-    },
+    "deepseek_v3": DEEPSEEK,
+    "deepseek_v2": {**DEEPSEEK, "first_k_dense_replace": 2},
     "llama4_text": {  # three layers of four rotate, within chunks
         **EXPERTS,
         "intermediate_size_mlp": 96,

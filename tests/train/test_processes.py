@@ -13,7 +13,7 @@ import torch
 from train.launched import STEPS, run
 from train.sharded import sharded, whole
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 LIMIT = 240  # seconds of a launch; it takes a few
 
 

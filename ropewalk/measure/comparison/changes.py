@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, difference_from
 from ropewalk.measure.comparison.verdict import NO_ESTIMATE
-from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, projects_of
+from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.measure.tasks import Context, QuantisedCache
 
 
@@ -49,7 +49,7 @@ def area(comparison: Comparison, candidate: Candidate) -> Estimate:
     shares = [(ends[place + 2] - ends[place]) / (2 * (at[-1] - at[0])) for place in range(len(at))]
     by_text = zip(*([sample["loss"] for sample in row.samples] for row in rows if row), strict=True)
     curves = [sum(share * loss for share, loss in zip(shares, losses, strict=True)) for losses in by_text]
-    return difference(curves, [sample["loss"] for sample in base.samples], groups=projects_of(base.samples))
+    return difference(curves, [sample["loss"] for sample in base.samples], groups=comparison.groups)
 
 
 def change_by_cache(candidate: Candidate, cache: QuantisedCache, length: int) -> Estimate:
@@ -64,13 +64,12 @@ def changes_by_position(comparison: Comparison, candidate: Candidate) -> tuple[P
     if not bins:
         return ()
     base_bins = base_bins or [()] * len(bins)
-    groups = groups_of(comparison.projects)
     width = comparison.lengths[-1] / len(bins)
     return tuple(
         PositionChange(
             position=round((place + 0.5) * width),
             loss=sum(losses) / len(losses),
-            change=difference(losses, base_losses, groups=groups) if base_losses else NO_ESTIMATE,
+            change=difference(losses, base_losses, groups=comparison.groups) if base_losses else NO_ESTIMATE,
         )
         for place, (losses, base_losses) in enumerate(zip(bins, base_bins, strict=True))
     )

@@ -34,7 +34,7 @@ from ropewalk.measure.comparison.verdict import (
 )
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.correlation import EffectiveLength, effective_length
-from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, projects_of, share
+from ropewalk.measure.metrics.intervals import Estimate, difference, projects_of, share
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
 from ropewalk.measure.tasks.task_line import check_tasks
 from ropewalk.methods.facts import Facts
@@ -114,6 +114,11 @@ class Comparison:
         return self.facts.trained_len
 
     @property
+    def groups(self) -> Sequence[str] | None:
+        """The groups that texts are drawn in, their projects; none where these are not known."""
+        return self.projects or None
+
+    @property
     def context(self) -> Context | None:
         """The task whose losses are compared."""
         return next((task for task in self.tasks if isinstance(task, Context) and task.title == Context.name), None)
@@ -156,9 +161,9 @@ class Comparison:
 
     def lead_over(self, other: Candidate) -> Estimate:
         """By how much a candidate's loss at the longest length is above the best one's, on the same texts."""
-        rows = [candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best)]
+        rows = (candidate.at(Context.name, self.lengths[-1]) for candidate in (other, self.best))
         losses = [_losses(row) if row and not row.failed else [] for row in rows]
-        return difference(*losses, groups=groups_of(self.projects)) if all(losses) else NO_ESTIMATE
+        return difference(*losses, groups=self.groups) if all(losses) else NO_ESTIMATE
 
     @property
     def seconds(self) -> float:
@@ -211,8 +216,6 @@ def measure_candidates(
     candidates = [_candidate(subject, line, one, rows, standard, target, facts) for line, one in extensions.items()]
     context = cast(Context, standard.task)
     alone = context.standard(facts.facts.trained_len, target, target) == "loss" and target > lengths[0]
-    most = max(task.samples for task in tasks)
-    of_model = {"model": subject.name, "parameters": sum(weights.numel() for weights in subject.model.parameters())}
     texts = max((task.samples for task in tasks if task.name == Context.name), default=0)
     return Comparison(
         facts=subject.facts,
@@ -220,7 +223,7 @@ def measure_candidates(
         candidates=tuple(candidates),
         tasks=tasks,
         marks=subject.marks,
-        made={**provenance(), **of_model, "texts": subject.text_marks(most)},
+        made={**provenance(), **subject.described(max(task.samples for task in tasks))},
         projects=tuple(subject.projects(texts)),
         own_schedule=facts.own_schedule,
         trained_under=subject.own.extension,

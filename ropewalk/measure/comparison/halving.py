@@ -15,7 +15,7 @@ from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.hf.use.advice import Advice
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of
+from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.methods.frequencies import RoPE
 
 # Successive halving: all candidates read a few texts, those that are surely behind stop, and the rest read more.
@@ -76,7 +76,7 @@ def _judge(standing: Standing, measured: dict[str, Standing], number: int) -> Dr
     if not rivals:
         return None
     best = min(rivals, key=lambda rival: sum(rival.losses))
-    behind = difference(standing.losses, best.losses, groups=groups_of(standing.projects))
+    behind = difference(standing.losses, best.losses, groups=standing.projects or None)
     texts = len(standing.losses)
     loss = sum(standing.losses) / texts
     return Dropped(standing.line, number, texts, loss, best.line, behind, MAX_GAP)

@@ -23,7 +23,7 @@ from ropewalk.measure.comparison.runner import Cell, Measuring, Progress, measur
 from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.comparison.verdict import DAMAGE, DEPLOYMENTS, Deployment, deployment, key_share
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import Estimate, difference, groups_of, share
+from ropewalk.measure.metrics.intervals import Estimate, difference, share
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
 
 FIRST_ROUND_TEXTS = 4  # texts of the first round: of fewer, an interval drops next to nothing
@@ -286,7 +286,7 @@ def _entry(
         costs=costs,
         columns=mine,
         losses=losses,
-        behind=difference(losses, best, groups=groups_of(comparison.projects)),
+        behind=difference(losses, best, groups=comparison.groups),
         right=right_of(candidate, comparison),
         harm=harm_of(candidate),
         beaten_by=beating[0].line if beating else "",

@@ -15,7 +15,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.use.inspect import Inspection
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import Estimate
+from ropewalk.measure.metrics.intervals import TOO_FEW_PROJECTS, Estimate
 
 # What an extension costs and where it runs, by computation alone: the same on every machine.
 
@@ -63,6 +63,7 @@ BETTER, UNCHANGED, WORSE, BREAKS = "better with context", "unchanged", "worse", 
 NO_BETTER = "no better than a window"  # of the trained length
 LOWER = "lower loss"  # in texts that are no longer than that
 UNCLEAR = "not enough texts to tell"
+FEW = f"{TOO_FEW_PROJECTS} to tell"
 NAN, INFINITE = "NaN loss", "infinite loss"  # there is no verdict on such numbers
 PASSKEYS, FAR_FACTS = "passkeys", "what is far"  # farther away than the trained length
 FINDS = 0.5  # share of passkeys: a model "finds passkeys" if the interval is above it, "misses passkeys" if below
@@ -114,6 +115,8 @@ def _beside_a_window(over_window: Estimate) -> str:
 
 def _kind(change: Estimate) -> str:
     """The verdict on what does not surely break; unclear where the interval includes 0 and is too wide."""
+    if change.why_open == TOO_FEW_PROJECTS:
+        return FEW
     if change.high < -SAME_LOSS_ATOL:
         return BETTER
     if change.low > SAME_LOSS_ATOL:

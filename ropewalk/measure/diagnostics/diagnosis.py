@@ -127,7 +127,7 @@ def measure_sides(
         streams=_streams(subject, ids, stream),
         texts=texts,
         marks=marks,
-        made={**provenance(), "model": subject.name, "texts": subject.text_marks(texts)},
+        made={**provenance(), **subject.described(texts)},
     )
 
 

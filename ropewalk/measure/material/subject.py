@@ -31,6 +31,7 @@ from ropewalk.measure.material.passage_search import Passage, PassageSearch, mar
 from ropewalk.measure.metrics.intervals import FEW_PROJECTS
 from ropewalk.measure.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.methods.facts import Facts
+from ropewalk.methods.spec import Json
 from ropewalk.models import named
 from ropewalk.texts.corpora import documents, more_of
 
@@ -174,6 +175,11 @@ class Subject:
         passages = self._available(max(count, FILLERS))
         self._marked.extend(mark(json.dumps(passage.ids.tolist())) for passage in passages[len(self._marked) :])
         return self._marked[: len(passages)]
+
+    def described(self, count: int) -> Json:
+        """The model and the passages, as records name them."""
+        parameters = sum(weights.numel() for weights in self.model.parameters())
+        return {"model": self.name, "parameters": parameters, "texts": self.text_marks(count)}
 
     @cached_property
     def _marked(self) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, asked_facts
 from ropewalk.measure.comparison.runner import OUT_OF_MEMORY, ResultRow
-from ropewalk.measure.comparison.verdict import BREAKS, SAME_LOSS_ATOL, UNCHANGED, UNCLEAR
+from ropewalk.measure.comparison.verdict import BREAKS, FEW, SAME_LOSS_ATOL, UNCHANGED, UNCLEAR
 from ropewalk.measure.report.drawing.names import name_of
-from ropewalk.measure.report.tables import interval
+from ropewalk.measure.report.tables import MORE_PROJECTS, interval
+from ropewalk.measure.report.titles import of_projects, texts
 from ropewalk.measure.tasks import Context, Passkey
 
 
@@ -16,6 +17,8 @@ def advice(comparison: Comparison) -> str:
     with_loss = [candidate for candidate in comparison.candidates if candidate.has_loss]
     if not with_loss:
         return _no_loss(comparison, length)
+    if all(candidate.verdict.kind == FEW for candidate in with_loss):
+        return _of_too_few_projects(comparison, length)
     if all(candidate.verdict.kind == UNCLEAR for candidate in with_loss):
         return f"There are not enough texts for a verdict: {_more_texts(comparison)}."
     if best.verdict.kind == BREAKS:
@@ -73,6 +76,16 @@ def _none_lower(comparison: Comparison, length: str) -> str:
 def _far_row(comparison: Comparison, candidate: Candidate) -> ResultRow | None:
     row = candidate.at(Context.name, comparison.lengths[-1])
     return row if row and "far" in row.numbers else None
+
+
+def _of_too_few_projects(comparison: Comparison, length: str) -> str:
+    """What there is to say without an interval."""
+    read, best = comparison.projects, comparison.best
+    name = "the base model" if best is comparison.base else name_of(best.line)
+    return (
+        f"The {texts(len(read))} are{of_projects(read)}, too few for a verdict: {MORE_PROJECTS}. In these texts {name}"
+        f" has the lowest loss at {length}."
+    )
 
 
 def _nothing_holds(comparison: Comparison, length: str) -> str:

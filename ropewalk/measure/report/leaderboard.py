@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from ropewalk.extension.notation import BARE
 from ropewalk.files import finite_json
 from ropewalk.measure.comparison.race import Leaderboard, RankedEntry
+from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.comparison import write_report
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.drawing.paper import formats_of
@@ -196,8 +198,10 @@ def interval(estimate: Mapping[str, Any] | None) -> str:
     """A difference with its interval, to three digits; a dash where it was not measured."""
     if estimate is None:
         return "-"
-    value, low, high = (_signed(estimate[name]) for name in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
+    value, low, high = (estimate[name] for name in ("value", "low", "high"))
+    if value is not None and low is high is None and "of" in estimate:
+        return f"{_signed(value)} [{Estimate(value, -math.inf, math.inf, estimate['of']).why_open}]"
+    return f"{_signed(value)} [{_signed(low)}, {_signed(high)}]"
 
 
 def _signed(value: float | None) -> str:

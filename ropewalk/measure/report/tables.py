@@ -16,7 +16,7 @@ from ropewalk.measure.comparison.changes import change_by_cache
 from ropewalk.measure.comparison.comparison import Candidate, Comparison
 from ropewalk.measure.comparison.runner import OUT_OF_MEMORY, WORKER_DIED
 from ropewalk.measure.comparison.verdict import BREAK, FINDS, INFINITE, NAN
-from ropewalk.measure.metrics.intervals import BY_CHANCE, Estimate, groups_of
+from ropewalk.measure.metrics.intervals import BY_CHANCE, FEW_PROJECTS, Estimate, too_few_projects
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.titles import of_projects
 from ropewalk.measure.report.written_tables import PageTable
@@ -37,7 +37,7 @@ PAGE_NOTES = (
     "verdict: better with context, the whole interval is below 0, here and in the last tokens, for which the base model"
     " too has seen nearly a trained length of text; no better than a window, it is below 0 here, but not there;"
     f" worse, it is above 0; breaks, it is above {BREAK}; unchanged, it includes 0 and stays within {BREAK} of 0;"
-    " else there are not enough texts to tell",
+    " else there are not enough texts to tell, or they are of too few projects",
     f"finds passkeys, or what is far: the interval of the share at the longest length is above {FINDS:.0%}; misses"
     " them: below it",
     "time: relative to the base model; on a CPU it is processor time",
@@ -59,9 +59,10 @@ MANY_NOTE = (
 )
 ALIKE = 1.5  # texts a project, from which on that is worth a word
 ALIKE_NOTE = (
-    "The {texts} texts are{projects}. Intervals are over texts. Texts of one project are alike, so the intervals are"
-    " too narrow for texts of other projects."
+    "The {texts} texts are{projects}. Texts of one project are alike, so means over texts have an interval only where"
+    f" there are at least {FEW_PROJECTS} projects."
 )
+MORE_PROJECTS = "take a corpus with more projects, which are packages, or files and folders at the top of a folder"
 OVER_PROJECTS_NOTE = "The {texts} texts are{projects}. Intervals are over projects, since texts of one are alike."
 FAILURE_NOTES = {
     OUT_OF_MEMORY: "mem: out of memory; run the same command to retry.",
@@ -246,10 +247,10 @@ def _idle(comparison: Comparison) -> tuple[str, ...]:
 
 def _of_alike_texts(projects: tuple[str, ...]) -> tuple[str, ...]:
     """A note where several texts are of one project."""
-    read = len(projects)
-    if read <= ALIKE * len(set(projects)):
+    read, few = len(projects), too_few_projects(projects)
+    if read <= ALIKE * len(set(projects)) and not few:
         return ()
-    note = ALIKE_NOTE if groups_of(projects) is None else OVER_PROJECTS_NOTE
+    note = ALIKE_NOTE if few else OVER_PROJECTS_NOTE
     return (note.format(texts=read, projects=of_projects(projects)),)
 
 
@@ -282,7 +283,7 @@ def interval(estimate: Estimate, digits: int = 2) -> str:
     if not math.isfinite(estimate.value):
         return "-"
     value, low, high = (signed(number, digits) for number in estimate[:3])
-    return f"{value} [one text]" if math.isinf(estimate.low) else f"{value} [{low}, {high}]"
+    return f"{value} [{estimate.why_open or f'{low}, {high}'}]"
 
 
 def estimated(estimate: Estimate) -> str:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import Estimate, mean, outside, projects_of
+from ropewalk.measure.metrics.intervals import Estimate, mean, outside, projects_of, too_few_projects
 from ropewalk.measure.metrics.losses import bin_means, bits_per_byte, edges, text_bytes
 from ropewalk.measure.metrics.perplexity import breakdown, perplexity_of_loss, strided_losses
 from ropewalk.measure.tasks.task import Task
@@ -84,7 +84,7 @@ def _breakdown(results: Sequence[Json]) -> Estimate | None:
     value, count = place(excess), len(excess)
     if math.isinf(value):
         return None
-    if count == 1:
-        return Estimate(value, 0.0, math.inf, 1)
+    if count == 1 or too_few_projects(projects_of(results)):
+        return Estimate(value, 0.0, math.inf, count)
     beyond = outside(BREAKDOWN_RESAMPLES, count)
     return Estimate(value, spread[beyond], spread[-1 - beyond], count)

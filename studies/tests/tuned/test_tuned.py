@@ -91,9 +91,14 @@ def test_the_control_is_the_base_model_trained_on_and_is_not_read_untrained(run,
     model = rw.load(tmp_path / "out" / "models" / "short-5-0" / "model")
     assert model.config.max_position_embeddings == 48
     assert model.config.rope_parameters["rope_type"] == "default"
-    words = {one.claim.name: one.word for one in verdicts_of(results({**EQUAL, ("short", ALL): 1.9}))}
-    assert words["yarn-harm"] == "reproduced"
-    assert words["yarn-harm-control"] == words["pi-harm-control"] == words["drope-harm-control"] == "not reproduced"
+    words = {one.claim.name: (one.reason or one.word) for one in verdicts_of(results({**EQUAL, ("short", ALL): 1.9}))}
+    assert words["yarn-harm"] == "agrees"
+    assert (
+        words["yarn-harm-control"]
+        == words["pi-harm-control"]
+        == words["drope-harm-control"]
+        == "disagrees at this size"
+    )
 
 
 @pytest.mark.nightly
@@ -127,7 +132,7 @@ def test_a_table_is_measured_on_the_texts_it_began_with(run, tmp_path):
     before = figures_of(tmp_path / "out")
     for n in range(240):
         (tmp_path / "texts" / f"{n:03}.txt").write_text("other words of another text " * 80 + f"{n}")
-    (tmp_path / "out" / "measured" / "pi-0-0.json").unlink()
+    (tmp_path / "out" / "measured" / "pi-0-0.json.gz").unlink()
     run("none,pi", texts=3)
     assert figures_of(tmp_path / "out")["pi", 0, 0] == before["pi", 0, 0]
 
@@ -201,7 +206,9 @@ def test_a_table_of_few_steps_goes_on_with_more(run, tmp_path):
     after = figures_of(tmp_path / "out")
     assert {steps for _, steps, _ in after} == {0, 1, 2, 5, 10}
     assert all(after[key] == figures for key, figures in before.items())
-    records = {one["name"]: one for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["claims"]}
+    records = {
+        one.claim.name: one.record for one in verdicts_of(json.loads((tmp_path / "out" / "tuned.json").read_text()))
+    }
     assert list(records["pi-few-steps"]["curves"]) == ["pi after 10 steps", "pi after 2 steps"]
 
 
@@ -230,7 +237,7 @@ def test_a_table_of_another_longest_length(run, tmp_path):
         assert dynamic[times]["losses"] == pytest.approx(static[times]["losses"], abs=1e-6)
     assert dynamic[4]["losses"] != pytest.approx(static[4]["losses"], abs=1e-6)
     made = json.loads((tmp_path / "out" / "tuned.json").read_text())
-    assert (made["longest"], made["claims"]) == (4, [])
+    assert (made["longest"], verdicts_of(made)) == (4, [])
     page = (tmp_path / "out" / "tuned.md").read_text()
     assert "Set to 96 tokens and trained at that length: `yarn_half`, `yarn_half_dynamic`. " in page
     assert "What the sources claim" not in page
@@ -289,32 +296,34 @@ def far(losses, gradients=None, seeds=3):
 
 
 def test_claims_of_16_and_32_times_the_trained_length():
-    words = {one.claim.name: one.word for one in verdicts_of(far({}))}
+    words = {one.claim.name: (one.reason or one.word) for one in verdicts_of(far({}))}
     assert words == {
-        "pi-16x": "reproduced",
-        "yarn-32x": "reproduced",
-        "dynamic-after-training": "not settled",
+        "pi-16x": "agrees",
+        "yarn-32x": "agrees",
+        "dynamic-after-training": "undecided",
         "ntk-unstable": "not measured",
     }
     losses = {("pi_half", 16): 2.1, ("yarn_beyond", 32): 2.1, ("yarn_half", 32): 2.5, ("yarn_half_dynamic", 32): 2.2}
-    words = {one.claim.name: one.word for one in verdicts_of(far(losses))}
-    assert [words[name] for name in ("pi-16x", "yarn-32x")] == ["not reproduced"] * 2
-    assert words["dynamic-after-training"] == "reproduced"
+    words = {one.claim.name: (one.reason or one.word) for one in verdicts_of(far(losses))}
+    assert [words[name] for name in ("pi-16x", "yarn-32x")] == ["disagrees at this size"] * 2
+    assert words["dynamic-after-training"] == "agrees"
     steep = verdicts_of(far({**losses, ("yarn_half_dynamic", 32): 2.3}))
-    assert {one.claim.name: one.word for one in steep}["dynamic-after-training"] == "not reproduced"
+    assert {one.claim.name: (one.reason or one.word) for one in steep}[
+        "dynamic-after-training"
+    ] == "disagrees at this size"
 
 
 def test_stability_is_the_largest_gradient_over_the_median_by_seed():
     calm, wild = [[1, 2, 4, 2, 2]] * 3, [[1, 2, 20, 2, 2], [1, 2, 21, 2, 2], [1, 2, 19, 2, 2]]
     logged = {name: wild if name == "ntk_half" else calm for name in FARTHER}
     (judged,) = (one for one in verdicts_of(far({}, logged)) if one.claim.name == "ntk-unstable")
-    assert judged.word == "reproduced"
+    assert judged.word == "agrees"
     assert judged.above[0].value == pytest.approx(sum(math.log10(peak / 4) for peak in (20, 21, 19)) / 3)
     same = dict.fromkeys(FARTHER, calm)
-    assert verdicts_of(far({}, same))[-1].word == "not settled"
-    assert verdicts_of(far({}, logged, seeds=1))[-1].word == "not judged: a single seed"
+    assert verdicts_of(far({}, same))[-1].word == "undecided"
+    assert verdicts_of(far({}, logged, seeds=1))[-1].reason == "a single seed"
     for nothing in ([], [0.0, 0.0]):  # too few steps for a report
-        assert verdicts_of(far({}, dict.fromkeys(FARTHER, [nothing] * 3)))[-1].word == "not measured"
+        assert verdicts_of(far({}, dict.fromkeys(FARTHER, [nothing] * 3)))[-1].reason == "not measured"
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -364,7 +373,7 @@ def test_a_sum_is_over_texts_and_seeds():
     sums = [ours.sum(terms) for claim in CLAIMS for terms in claim.sums if claim.text.startswith("PI beats")]
     assert [one.value for one in sums] == pytest.approx([0.0, 0.5])
     assert sums[1].low > 0.49
-    untrained = ours.sum(CLAIMS[0].sums[0])
+    untrained = ours.sum((LossTerm(1, "pi", ""), LossTerm(-1, "ntk", "")))
     assert untrained.value == 0
     assert untrained.of == 3  # texts; no seeds
     harm = TunedFigures(results(EQUAL)).sum((SHORT, LossTerm(-1, "pi", ALL, 1)))
@@ -384,14 +393,27 @@ def test_texts_of_a_project_are_drawn_together():
 
 def test_a_verdict_follows_from_the_intervals():
     best = verdicts({**EQUAL, ("yarn", ALL): 1.5, ("pi", ALL): 1.8})
-    assert any(line.startswith("- Trained, YaRN is the best") and "**reproduced**" in line for line in best)
-    assert any(line.startswith("- Trained, a larger base (ABF)") and "**not reproduced**" in line for line in best)
+    assert any(
+        line.startswith("- Trained, YaRN is the best") and "**agrees (one base model trained 3 times)**" in line
+        for line in best
+    )
+    assert any(
+        line.startswith("- Trained, a larger base (ABF)")
+        and "**disagrees at this size (one base model trained 3 times)**" in line
+        for line in best
+    )
     harmed = verdicts({**EQUAL, ("pi", ALL): 2.1})
     assert any(
-        line.startswith("- PI with all steps harms") and "**not reproduced** by -0.081" in line for line in harmed
+        line.startswith("- PI with all steps harms")
+        and "**disagrees at this size (one base model trained 3 times)**: 2.001 against 2.102, less 0.020 nats" in line
+        for line in harmed
     )
     equal = verdicts(EQUAL)
-    assert any(line.startswith("- PI with all steps harms") and "**reproduced** by +0.019" in line for line in equal)
+    assert any(
+        line.startswith("- PI with all steps harms")
+        and "**agrees (one base model trained 3 times)**: 2.001 against 2.002, less 0.020 nats" in line
+        for line in equal
+    )
     assert not any("nan" in line or str(math.inf) in line for line in equal)
 
 
@@ -431,16 +453,18 @@ def test_what_the_interval_of_passkeys_is_over_is_said():
 
 def test_results_hold_what_pages_of_the_claims_show(run, tmp_path):
     run("none,pi")
-    records = {one["name"]: one for one in json.loads((tmp_path / "out" / "tuned.json").read_text())["claims"]}
-    assert records["yarn-best"]["verdict"] == "not measured"
+    records = {
+        one.claim.name: one.record for one in verdicts_of(json.loads((tmp_path / "out" / "tuned.json").read_text()))
+    }
+    assert records["yarn-best"]["reason"] == "not measured"
     assert list(records["pi-few-steps"]["curves"]) == ["pi after 5 steps", "pi after 1 steps"]
 
 
 def test_a_single_seed_is_not_judged():
     """Training with another seed may say another thing; what is not trained has no seed."""
-    words = {one.claim.name: one.word for one in verdicts_of(results(EQUAL, seeds=1))}
-    assert words["yarn-best"].startswith("not judged: a single seed")
-    assert words["ntk-untrained"] in {"reproduced", "not reproduced", "not settled"}
+    words = {one.claim.name: (one.reason or one.word) for one in verdicts_of(results(EQUAL, seeds=1))}
+    assert words["yarn-best"].startswith("a single seed")
+    assert words["static-harm"] in {"agrees", "disagrees at this size", "undecided"}
 
 
 def test_a_loss_that_is_not_finite_is_kept_and_not_judged(run, tmp_path, monkeypatch):
@@ -463,11 +487,11 @@ def test_a_loss_that_is_not_finite_is_kept_and_not_judged(run, tmp_path, monkeyp
     assert "| pi | 5 | 1 |" in (page := (tmp_path / "out" / "tuned.md").read_text())
     assert "not finite" in page
     made = json.loads(text)
-    words = {one["name"]: one["verdict"] for one in made["claims"]}
-    assert words["pi-1000-steps"] == "not judged: a single seed"
+    words = {one.claim.name: (one.reason or one.word) for one in verdicts_of(made)}
+    assert words["pi-1000-steps"] == "a single seed"
     two = {**made, "models": made["models"] + [{**one, "seed": 1} for one in made["models"] if one["steps"]]}
     pi = next(one for one in verdicts_of(two) if one.claim.name == "pi-1000-steps")
-    assert (pi.word, pi.above) == ("not judged: a figure is not finite", ())
+    assert (pi.reason, pi.above) == ("a figure is not finite", [])
     assert [times for times, _ in pi.curves["pi after 5 steps"]] == [1, 2, 4]
 
 
@@ -483,7 +507,10 @@ def test_what_was_measured_is_kept_where_training_is_refused(tmp_path, run, monk
     given = {"methods": "none,pi", "seeds": "1", "steps": "5", "rows": "1", "progress": "false", **texts}
     with pytest.raises(DoesNotFit, match="rows must be fewer"):
         run_recipe(study("tuned"), tmp_path / "out", given)
-    assert sorted(path.name for path in (tmp_path / "out" / "measured").iterdir()) == ["none-0-0.json", "pi-0-0.json"]
+    assert sorted(path.name for path in (tmp_path / "out" / "measured").iterdir()) == [
+        "none-0-0.json.gz",
+        "pi-0-0.json.gz",
+    ]
 
 
 def test_a_table_that_does_not_say_of_which_model_it_is_does_not_go_on(run, tmp_path):

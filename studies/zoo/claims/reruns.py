@@ -27,11 +27,14 @@ def rerun_verdict(ours: ZooFigures) -> JudgedClaim:
     """Over every method that was trained with several seeds."""
     names = [name for name in ours.methods if name in TRAINED and len(ours.seeds(name)) > 1]
     if len(names) < LEAST:
-        return JudgedClaim(claim=CLAIM, word=NOT_MEASURED, unit=POINTS)
+        return JudgedClaim(claim=CLAIM, reason=NOT_MEASURED, unit=POINTS)
     spreads = {times: [_spread(ours, name, times) for name in names] for times in ours.times(PLAIN)}
     more = [far - near for far, near in zip(spreads[8], spreads[1], strict=True)]
     curve = [(times, mean(of_methods, least=0)) for times, of_methods in spreads.items()]
-    return judge(CLAIM, [mean(more)], POINTS, AXES, {"mean over methods": curve})
+    drawn = f"{len(names)} methods"
+    return judge(
+        CLAIM, lambda terms, level: mean(more, level=level), POINTS, AXES, {"mean over methods": curve}, drawn=drawn
+    )
 
 
 def _spread(ours: ZooFigures, name: str, times: int) -> float:

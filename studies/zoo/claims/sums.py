@@ -30,6 +30,11 @@ def kept(least: float, method: str, times: int = 8) -> Sums:
     return ((AccuracyTerm(1, method, times), AccuracyTerm(-least, method, 1)),)
 
 
+def since_2x(method: str, *lengths: int, kept: float = 1) -> Sums:
+    """Above (a part of) the accuracy at 2x: from 1x to 2x more of the text near by is read, which hides a loss."""
+    return tuple((AccuracyTerm(1, method, times), AccuracyTerm(-kept, method, 2)) for times in lengths or (8,))
+
+
 def lost(most: float, method: str, times: int = 8) -> Sums:
     """Below a part of the accuracy at 1x."""
     return ((AccuracyTerm(most, method, 1), AccuracyTerm(-1, method, times)),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from studies.claims import ARTICLE_2, ARTICLE_3, Claim
-from studies.zoo.claims.sums import A_POINT, gain, kept, lost
+from studies.zoo.claims.sums import A_POINT, gain, kept, lost, since_2x
 
 CLAIMS = (
     Claim("log-n-untrained-helps", "log-n without training reduces the loss of accuracy: it is better than plain "
@@ -33,6 +33,7 @@ CLAIMS = (
           "kexue.fm/9675", gain("rope_with_slow_pairs_slowed", "rope_with_fast_pairs_slowed")),
     Claim("yarn-untrained", "Without training YaRN is better than NTK at 8x.", "arXiv:2309.00071; kexue.fm/9859",
           gain("rope_under_yarn", "rope_under_ntk"), theirs="47.45 instead of 42.20 %"),
-    Claim("rerope-untrained", "ReRoPE with a window of half the trained length loses less than a point at 8x, without "
-          "training.", "kexue.fm/9708", kept(1, "rope_under_rerope"), -A_POINT, "49.41 % at 1x, 48.48 % at 8x"),
+    Claim("rerope-untrained", "ReRoPE with a window of half the trained length loses less than a point from 2x to "
+          "8x, without training.", "kexue.fm/9708", since_2x("rope_under_rerope"), -A_POINT,
+          "49.41 % at 1x, 48.48 % at 8x"),
 )  # fmt: skip

@@ -62,10 +62,14 @@ class BySeed(Generic[Term, Measured]):
         methods = {term.method for term in terms}
         seeds = [of for _, of in sorted(self._seeds.items()) if methods <= set(of)]
         if len(seeds) < 2:
-            return JudgedClaim(claim=claim, word=ONE_SEED if seeds else NOT_MEASURED, unit=unit)
-        sums = [self._crossed([self._sum(terms, of) for of in seeds]) for terms in claim.sums]
-        curves = {term.label: term for term in terms}  # each is drawn once
-        return judge(claim, sums, unit, axes, {label: self._points(term, seeds) for label, term in curves.items()})
+            return JudgedClaim(claim=claim, reason=ONE_SEED if seeds else NOT_MEASURED, unit=unit)
+        drawn = {term.label: term for term in terms}  # each once
+        curves = {label: self._points(term, seeds) for label, term in drawn.items()}
+
+        def estimate(terms: Sequence[Term], level: float) -> Estimate:
+            return self._crossed([self._sum(terms, of) for of in seeds], level=level)
+
+        return judge(claim, estimate, unit, axes, curves, drawn=f"{len(seeds)} seeds")
 
     def _sum(self, terms: Sequence[Term], of: Mapping[str, Measured]) -> list[float]:
         """For each text."""

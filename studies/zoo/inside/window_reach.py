@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.measure.metrics.intervals import crossed_mean
+from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
 from studies.claims import NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, Unit, judge
 
@@ -46,10 +46,14 @@ def reach_verdicts(models: Sequence[Mapping[str, Any]], projects: Sequence[str] 
     """What the models say whose reach was measured."""
     shares = {model["seed"]: _shares(model["reach"]) for model in models if "reach" in model}
     if len(shares) < 2:
-        return [JudgedClaim(claim=CLAIM, word=ONE_SEED if shares else NOT_MEASURED, unit=PERCENT)]
+        return [JudgedClaim(claim=CLAIM, reason=ONE_SEED if shares else NOT_MEASURED, unit=PERCENT)]
     groups = projects[:TEXTS] or None
     curve = [(seed, crossed_mean([of_texts], groups=groups)) for seed, of_texts in sorted(shares.items())]
-    return [judge(CLAIM, [crossed_mean(list(shares.values()), groups=groups)], PERCENT, AXES, {"window": curve})]
+
+    def reached(terms: Sequence[str], level: float) -> Estimate:
+        return crossed_mean(list(shares.values()), groups=groups, level=level)
+
+    return [judge(CLAIM, reached, PERCENT, AXES, {"window": curve}, drawn=f"{len(shares)} seeds")]
 
 
 def _shares(reach: Mapping[str, Any]) -> list[float]:

@@ -1,6 +1,5 @@
 """A static schedule in the model's own tables is the same model as under attention of ours, at its own cost."""
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,23 +13,16 @@ from ropewalk.hf.attach.tables import LONGEST_IN_TABLES
 from ropewalk.hf.probe.probe import probe
 from ropewalk.methods.frequencies import Interpolation
 
+from hf.extended import CLOSE, IDS, LENGTH, MASK, PADDED, error, in_pieces
 from hf.models import OWN, tiny
 from hf.traces import logits, trace
 
 NORM_FOLLOWS = ("hunyuan_v1_dense", "nanochat")
-SHARED = (
-    "gemma2",
-    "gpt_oss",
-    "granite_swa",
-)  # one table for layers with windows, which are left alone, and for those without
+# One table for layers with windows, which are left alone, and for those without.
+SHARED = ("gemma2", "gpt_oss", "granite_swa")
 CARRIED = [name for name in OWN if name not in (*NORM_FOLLOWS, *SHARED)]
 KINDS = {"num_hidden_layers": 6}  # of gemma3: five with windows and a table of theirs, one without
 STATIC = ["yarn:factor=4", "pi:factor=4+scales.temperature:value=1.3", "abf:new_base=700000", "frequencies.none"]
-LENGTH, PADDED = 60, 7
-IDS = torch.randint(3, 97, (2, LENGTH), generator=torch.Generator().manual_seed(3))
-MASK = torch.ones_like(IDS)
-MASK[0, :PADDED] = 0
-CLOSE = 1e-4  # of the largest logit: float32 through four layers, angles in float32
 FACTORS = [1.0 + n / 2 for n in range(8)]
 LONGROPE = {
     "rope_type": "longrope",
@@ -42,25 +34,8 @@ LONGROPE = {
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
 
 
-def error(got, expected):
-    """Over real tokens, of the largest logit."""
-    real = MASK.bool()
-    return float((got - expected)[real].abs().max() / expected[real].abs().max())
-
-
 def padded(model, **given):
     return logits(model, IDS, attention_mask=MASK, use_cache=False, **given)
-
-
-def in_pieces(model, cuts, cache=None):
-    parts, edges = [], [0, *itertools.accumulate(cuts)]
-    for first, stop in itertools.pairwise(edges):
-        with torch.no_grad():
-            given = {"attention_mask": MASK[:, :stop], "past_key_values": cache, "use_cache": True}
-            answer = model(input_ids=IDS[:, first:stop], **given)
-        cache = answer.past_key_values
-        parts.append(answer.logits)
-    return torch.cat(parts, 1)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +99,7 @@ def test_where_a_norm_follows_the_rotation(name):
     theirs = tiny(name, rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0})
     with extended(model, "pi:factor=4"):
         assert error(padded(model), padded(theirs)) < CLOSE
-        assert error(in_pieces(model, [30, 1, 29]), padded(theirs)) < CLOSE
+        assert error(in_pieces(model, [30, 1, 29])[0], padded(theirs)) < CLOSE
     with extended(model, "pi:factor=4", mode="attention"):
         assert error(logits(model, IDS), logits(theirs, IDS)) < CLOSE
     with extended(model, "pi:factor=4+scales.temperature:value=1.3"):
@@ -238,7 +213,7 @@ def test_a_schedule_of_its_own_that_computes_anew_is_switched_off(case):
         logits(model, IDS.repeat(1, 5))
         assert torch.equal(logits(model, IDS[:1, PADDED:]), alone)
         for cuts in ([30] + [1] * 30, [20, 40]):
-            assert error(in_pieces(model, cuts), whole) < CLOSE
+            assert error(in_pieces(model, cuts)[0], whole) < CLOSE
         with extended(plain, "yarn:factor=4", mode="attention"):
             assert error(whole, padded(plain)) < CLOSE
     assert torch.equal(padded(model), bare)
@@ -263,7 +238,7 @@ def test_tables_of_each_kind_of_layer():
         assert rotary.sliding_attention_inv_freq is local
         torch.testing.assert_close(rotary.full_attention_inv_freq, whole / 4)
         for cache in (None, DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=80)):
-            assert error(in_pieces(model, [30] + [1] * 30, cache), padded(model)) < CLOSE
+            assert error(in_pieces(model, [30] + [1] * 30, cache)[0], padded(model)) < CLOSE
     assert rotary.full_attention_inv_freq is whole
 
 
@@ -396,7 +371,7 @@ def test_assisted_by_a_model_under_the_same_schedule(llama):
 def test_whole_or_in_pieces(llama, cache):
     with extended(llama, "yarn:factor=4"):
         made = cache(config=llama.config, **({"max_cache_len": 80} if cache is StaticCache else {}))
-        assert error(in_pieces(llama, [25, 1, 33, 1], made), padded(llama)) < CLOSE
+        assert error(in_pieces(llama, [25, 1, 33, 1], made)[0], padded(llama)) < CLOSE
 
 
 PACKED, GAPS = torch.cat([torch.arange(25), torch.arange(35)]), torch.arange(LENGTH) + 9 * (torch.arange(LENGTH) > 20)

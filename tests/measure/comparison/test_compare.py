@@ -95,7 +95,9 @@ def estimate(value, half=0.01):
         (estimate(-0.1), estimate(0.0), estimate(1.0), "better with context, finds passkeys"),
         (estimate(-0.1), estimate(0.3), estimate(0.5), "better with context, damages short texts (+0.30)"),
         (estimate(0.005), estimate(0.03, half=0.02), None, "unchanged"),  # the damage may be too small to matter
-        (estimate(-0.1, half=math.inf), None, None, "not enough texts to tell"),  # one passage shows nothing
+        (Estimate(-0.1, -math.inf, math.inf, 1), None, None, "not enough texts to tell"),  # one passage shows nothing
+        (estimate(-0.1, half=math.inf), None, None, "too few projects to tell"),  # eight texts, and no interval
+        (estimate(2.0, half=math.inf), None, estimate(1.0), "too few projects to tell, finds passkeys"),
         (estimate(0.1, half=0.2), None, None, "not enough texts to tell"),
         (estimate(-0.1, half=0.2), None, None, "not enough texts to tell"),  # the loss may be much lower
     ],

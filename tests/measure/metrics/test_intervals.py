@@ -104,6 +104,46 @@ def test_students_percentiles_between_whole_numbers(freedom, value):
     assert value * 0.9995 < student(freedom) < value * 1.03
 
 
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.9499, 0.975, 0.99, 0.995, 0.9999])
+@pytest.mark.parametrize("freedom", [1, 1.3, 2, 3.7, 7.9, 8, 15.5, 29.9, 30, 200, 100_000])
+def test_students_percentiles_of_other_levels(freedom, level):
+    assert student(freedom, level) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=3e-4)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.98, 0.9999])
+def test_students_percentiles_that_have_a_closed_form(level):
+    """Of one degree of freedom Cauchy's distribution, and of two P(|T| < t) = t / sqrt(2 + t^2)."""
+    assert student(1, level) == pytest.approx(math.tan(math.pi * level / 2), rel=1e-4)
+    assert student(2, level) == pytest.approx(level * math.sqrt(2 / (1 - level**2)), rel=1e-4)
+
+
+# Printed tables: the 95th, 99th and 99.95th percentile, NIST/SEMATECH e-Handbook, 1.3.6.7.2.
+@pytest.mark.parametrize(("freedom", "level", "value"), [(4, 0.9, 2.132), (4, 0.98, 3.747), (10, 0.99, 3.169)])
+def test_students_percentiles_of_other_levels_are_those_of_the_tables(freedom, level, value):
+    assert student(freedom, level) == pytest.approx(value, abs=6e-4)
+
+
+def test_an_interval_of_another_level():
+    """By hand: 1 and 3 have s / sqrt n = 1, and t = tan(0.99 pi / 2) = 63.657 for one degree of freedom."""
+    expected = pytest.approx((2, 2 - 63.657, 2 + 63.657, 2), abs=1e-3)
+    assert mean([1.0, 3.0], level=0.99) == expected
+    assert crossed_mean([[1.0, 3.0]], level=0.99) == expected
+    assert difference([2.0, 5.0], [1.0, 2.0], level=0.99) == expected
+    # Five of 0 weigh 9, five of 1 weigh 1, and the bootstrap is wider: of ten drawn, 7 and 8 are ones at these levels.
+    tops = [mean([0.0] * 5 + [1.0] * 5, [9.0] * 5 + [1.0] * 5, level=level).high for level in (0.8, 0.95)]
+    assert tops == pytest.approx([7 / (7 + 3 * 9), 8 / (8 + 2 * 9)])
+    assert share(81, 263, level=0.99).high == pytest.approx(0.3853, abs=1e-4)  # by hand, with z = 2.5758
+
+
+@pytest.mark.parametrize("level", [0.4, 1.0, math.nan])
+def test_levels_that_are_refused(level):
+    for estimate in (mean, lambda row, **more: crossed_mean([row], **more)):
+        with pytest.raises(InvalidValue, match=r"level must be at least 0\.5 and below 1"):
+            estimate([1.0, 2.0], level=level)
+    with pytest.raises(InvalidValue, match="freedom must be at least 1"):
+        student(0.5)
+
+
 @pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("count", [3, 5, 10, 24])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -137,12 +177,15 @@ def test_differences_are_of_the_same_document():
 def test_what_is_drawn_keeps_its_weight():
     """Five of 0 weigh 9, five of 1 weigh 1: of ten drawn, 2 to 8 are ones in 98 of 100 cases, and 3 to 7 in 89.
 
-    The lower end is Student's: sums without one weigh 41 or 49, t is 2.262 for nine degrees of freedom.
+    The lower end is Student's: sums without one weigh 41 or 49, t is 2.262 for nine degrees of freedom. What each moves
+    the mean by is skewed downwards.
     """
     found = mean([0.0] * 5 + [1.0] * 5, [9.0] * 5 + [1.0] * 5)
     assert found.value == pytest.approx(0.1)
     error = (0.9 * 5 * ((9 * 0.1 / 41) ** 2 + (0.9 / 49) ** 2)) ** 0.5
-    assert found.low == pytest.approx(0.1 - 2.262 * error, abs=1e-4)
+    moved = [-9 * 0.1 / 41] * 5 + [0.9 / 49] * 5
+    skewness = 90**0.5 / 8 * sum(each**3 for each in moved) / sum(each**2 for each in moved) ** 1.5
+    assert found.low == pytest.approx(0.1 - (2.262 - skewness * (1 + 2 * 2.262**2) / 6) * error, abs=1e-4)
     assert found.high == pytest.approx(8 / (8 + 2 * 9))
     assert mean([0.0, 1.0], [0.0, 1.0]) == (1.0, -math.inf, math.inf, 1)  # only one counts
 
@@ -233,22 +276,48 @@ def test_texts_of_one_project_do_not_count_as_many(estimate):
     assert held[True] < 0.75
 
 
+FIVE = ([1.0, 3.0, 5.0, 5.0, 8.0], list("aabcd"))  # groups with the means 2, 5, 5 and 8
+
+
 def test_a_mean_over_groups():
-    whole = mean([1.0, 3.0, 5.0], groups=["a", "a", "b"])
-    assert (whole.value, whole.of) == (3, 3)
-    assert whole == pytest.approx(crossed_mean([[1.0, 3.0, 5.0]], groups=["a", "a", "b"]))
+    whole = mean(FIVE[0], groups=FIVE[1])
+    assert (whole.value, whole.of) == (4.4, 5)
+    assert whole == pytest.approx(crossed_mean([FIVE[0]], groups=FIVE[1]))
     assert mean([1.0, 3.0, 5.0], groups=["a", "b", "c"]) == mean([1.0, 3.0, 5.0])
-    assert mean([1.0, 3.0, 5.0], groups=["a", "a", "a"]) == mean([1.0, 3.0, 5.0])  # of a single project texts are drawn
-    unequal = ([1.0, 2.0, 3.0, 2.0, 2.0, 4.0, 6.0], list("aaaaabc"))
+    unequal = ([1.0, 2.0, 3.0, 2.0, 2.0, 4.0, 6.0, 7.0], list("aaaaabcd"))
     assert mean(unequal[0], groups=unequal[1]) == pytest.approx(crossed_mean([unequal[0]], groups=unequal[1]))
-    without = mean([1.0, 9.0, 3.0, 5.0], [1.0, 0.0, 1.0, 1.0], groups=["a", "c", "a", "b"])
+    without = mean([1.0, 9.0, 3.0, 5.0, 5.0, 8.0], [1.0, 0.0, 1.0, 1.0, 1.0, 1.0], groups=list("aeabcd"))
     assert without == whole  # a document without weight takes its group along
-    moved = difference([2.0, 5.0, 6.0], [1.0, 2.0, 1.0], groups=["a", "a", "b"])
+    moved = difference([2.0, 5.0, 6.0, 5.0, 9.0], [1.0, 2.0, 1.0, 0.0, 1.0], groups=FIVE[1])
     assert moved == whole
     of_four = [{"project": name} for name in "aabcd"]
     assert projects_of(of_four) == list("aabcd")
     assert projects_of([*of_four, {}]) is None  # measured before samples said their project
-    assert projects_of(of_four[:4]) is None  # three projects: too few for an interval over them
+
+
+@pytest.mark.parametrize("names", ["aab", "aaa", "aabbc"])
+def test_several_texts_of_few_projects_have_no_interval(names):
+    """Their mean stays; what is known of its range, too."""
+    values = [1.0, 3.0, 5.0, 7.0, 9.0][: len(names)]
+    for found in (
+        mean(values, groups=list(names), least=0.0),
+        crossed_mean([values, values], groups=list(names), least=0.0),
+        means([{"loss": value, "project": name} for value, name in zip(values, names, strict=True)], loss=LOSS)["loss"],
+    ):
+        assert found[:3] == (sum(values) / len(values), 0.0, math.inf)
+    changed = difference(values, [0.0] * len(values), groups=list(names))
+    assert changed[1:] == (-math.inf, math.inf, len(names))
+    assert changed.why_open == "too few projects"
+    assert mean([1.0]).why_open == "one text"
+    assert mean([1.0, 2.0]).why_open == mean(values, groups=list(names), least=0.0).why_open == ""
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_texts_that_are_each_a_project_are_drawn_alone(count):
+    """As the files of a folder: however few, they are as many draws."""
+    values, names = [1.0, 3.0, 8.0][:count], ["a.txt", "b.txt", "c.txt"][:count]
+    assert mean(values, groups=names) == mean(values)
+    assert crossed_mean([values], groups=names) == crossed_mean([values])
 
 
 def test_an_interval_over_seeds_and_projects_holds_the_mean():
@@ -257,16 +326,14 @@ def test_an_interval_over_seeds_and_projects_holds_the_mean():
 
 
 def test_groups_are_drawn_as_wholes():
-    """By hand: groups of 2 and 1 with means 2 and 5; without one the means are 5 and 2, so the error is 1.5."""
-    error = math.sqrt(1 / 2 * ((2 - 3) ** 2 + (5 - 3) ** 2))
-    found = crossed_mean([[1.0, 3.0, 5.0]], groups=["a", "a", "b"])
-    assert found == pytest.approx((3, 3 - 12.706 * error, 3 + 12.706 * error, 3))
+    """By hand: without a group the means are 6, 4.25, 4.25 and 3.5, and 25 / 7 - 1 of freedom are left."""
+    errors = [6 - 4.4, 4.25 - 4.4, 4.25 - 4.4, 3.5 - 4.4]
+    half = student(25 / 7 - 1) * math.sqrt(3 / 4 * math.fsum(error**2 for error in errors))
+    lower = 4.4 - 1.5 * half  # they are skewed downwards, by more than is taken into account
+    assert crossed_mean([FIVE[0]], groups=FIVE[1]) == pytest.approx((4.4, lower, 4.4 + half, 5))
     assert crossed_mean([[1.0, 3.0]], groups=["a", "b"]) == crossed_mean([[1.0, 3.0]])
-    assert crossed_mean([[1.0, 3.0]], groups=["a", "a"]) == crossed_mean(
-        [[1.0, 3.0]]
-    )  # of a single project texts are drawn
-    with pytest.raises(InvalidValue, match="groups must be one for each of the 3 values"):
-        crossed_mean([[1.0, 3.0, 5.0]], groups=["a", "b"])
+    with pytest.raises(InvalidValue, match="groups must be one for each of the 5 values"):
+        crossed_mean([FIVE[0]], groups=["a", "b", "c", "d"])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -16,7 +16,7 @@ from ropewalk.hf.probe.facts import DROPPED
 from ropewalk.measure.comparison.comparison import measure_candidates
 from ropewalk.measure.comparison.runner import OUT_OF_MEMORY
 from ropewalk.measure.comparison.store import Store
-from ropewalk.measure.comparison.verdict import BREAKS, UNCLEAR, Verdict, why_not_finite
+from ropewalk.measure.comparison.verdict import BREAKS, FEW, UNCLEAR, Verdict, why_not_finite
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
@@ -182,6 +182,7 @@ ADVICE = {
     "one finds more, and is worse": lambda made: finding(with_losses(made, -0.1, 0.1, 0.5), yarn=0.5, rerope=1.0),
     "a lead that may be chance": lambda made: with_chance(with_losses(made, -0.1, 0.1, 0.2, bare=0.0)),
     "too few texts": lambda made: judged(made, UNCLEAR),
+    "too few projects": lambda made: replace(judged(made, FEW), projects=("one", "two", "one")),
     "the best without a verdict": lambda made: judged(
         with_losses(made, -0.1, 0.1, 0.2, bare=0.0), UNCLEAR, f"{UNCLEAR}, finds passkeys", first=2
     ),
@@ -191,6 +192,7 @@ REMARKS = {
     "a schedule of its own": lambda made: replace(made, own_schedule="llama3, factor 8"),
     "a rotation that was dropped": lambda made: replace(made, own_schedule=DROPPED),
     "a part that no layer uses": idle,
+    "too few projects": lambda made: replace(made, projects=("one", "two", "one")),
     "forty lines": lambda made: comparison([f"line_{n}" for n in range(40)]),
 }
 
@@ -212,6 +214,7 @@ def test_no_negative_zero():
 
 def test_one_text_has_no_interval():
     assert interval(Estimate(0.5, -inf, inf, 1)) == "+0.50 [one text]"
+    assert interval(Estimate(0.5, -inf, inf, 24)) == "+0.50 [too few projects]"
 
 
 def test_a_terminal_shows_the_columns_that_were_measured(made):
@@ -339,7 +342,7 @@ def test_the_page_says_of_how_many_projects_the_texts_are(made):
     assert as_json(made)["projects"] == list(made.projects)
     assert not any("project" in note for note in notes(made))
     alike = replace(made, projects=("one", "two", "one", "one"))
-    told = "The 4 texts are of 2 projects. Intervals are over texts. Texts of one project are alike"
+    told = "The 4 texts are of 2 projects. Texts of one project are alike, so means over texts have an interval only"
     assert any(note.startswith(told) for note in notes(alike))
     several = replace(made, projects=("one", "two", "three", "four", "one", "two", "three"))
     told = "The 7 texts are of 4 projects. Intervals are over projects, since texts of one are alike."

@@ -64,6 +64,9 @@ def test_the_page_says_of_how_many_projects_the_texts_are(values):
 def test_what_was_not_measured_is_a_dash():
     assert interval(None) == "-"
     assert interval({"value": 0.5, "low": None, "high": None}) == "+0.500 [?, ?]"
+    open_ends = {"value": 0.5, "low": None, "high": None}
+    assert interval({**open_ends, "of": 1}) == "+0.500 [one text]"
+    assert interval({**open_ends, "of": 24}) == "+0.500 [too few projects]"
 
 
 # From a comparison to files.

@@ -171,6 +171,8 @@ def test_quantised_caches(tmp_path, monkeypatch):
     assert "not quantised" in refused
     assert "--kv-cache-dtype bfloat16" in refused
     assert mean_gap(served["remedy"].answers[0], exact["rerope+log_n"]) < 0.03
+    if "requires x86 with AVX-512" in (served["yarn"].refused or ""):
+        pytest.skip("vLLM has no fp8 caches on this processor")
     # Tables of the plugin are exact, those of transformers in float32: of nearly equal keys many round to another step.
     for method, times in {"yarn": 20, "ntk_mixed": 1.3}.items():
         (answer,) = served[method].answers

@@ -48,17 +48,17 @@ def test_near_keys_are_the_last_eighth_of_the_trained_length(model, ids):
     assert torch.allclose(torch.tensor(measured), near.mean((2, 3)).T, atol=1e-4)
 
 
-@pytest.mark.parametrize(("share", "word"), [(0.3, "reproduced"), (0.05, "not reproduced")])
+@pytest.mark.parametrize(("share", "word"), [(0.3, "agrees"), (0.05, "disagrees at this size")])
 def test_the_verdict_on_sinks(share, word):
     """The first two layers do not count."""
     sinks = [[[0.9, 0.9, share + 0.001 * seed, share]] * 3 for seed in range(2)]
     models = [{"method": "marked", "seed": seed, "sink": sink} for seed, sink in enumerate(sinks)]
     assert sink_verdicts(models)[0].word == word
-    assert sink_verdicts(models[:1])[0].word == "not judged: a single seed"
-    assert sink_verdicts([{"method": "marked", "seed": 0}])[0].word == "not measured"
+    assert sink_verdicts(models[:1])[0].reason == "a single seed"
+    assert sink_verdicts([{"method": "marked", "seed": 0}])[0].reason == "not measured"
 
 
-@pytest.mark.parametrize(("back", "word"), [(0.3, "reproduced"), (0.7, "not reproduced")])
+@pytest.mark.parametrize(("back", "word"), [(0.3, "agrees"), (0.7, "disagrees at this size")])
 def test_the_verdict_on_near_keys(back, word):
     """The first two layers against the last two."""
     shares = [[[0.5, 0.5, 0.9, 0.1, back + 0.001 * seed, back]] * 3 for seed in range(2)]

@@ -54,10 +54,10 @@ def word(cosine):
     """Of two seeds with two texts and layers; texts differ a little."""
     texts = [[[cosine, 0.02]] * 2, [[cosine + 0.001, 0.021]] * 2]
     models = [{"method": "qk_bias", "seed": seed, "bias_angles": texts} for seed in range(2)]
-    return {one.claim.name: one.word for one in angle_verdicts(models)}[CLAIM.name]
+    return {one.claim.name: (one.reason or one.word) for one in angle_verdicts(models)}[CLAIM.name]
 
 
 def test_the_claim_can_hold_and_fail():
-    assert word(0.03) == "reproduced"
-    assert word(0.3) == "not reproduced"
-    assert word(0.0999) == "not settled"
+    assert word(0.03) == "agrees"
+    assert word(0.3) == "disagrees at this size"
+    assert word(0.0999) == "undecided"

@@ -58,8 +58,8 @@ def test_a_seed_that_one_method_lacks_does_not_count():
     both = [model("one", 0, 3, 3), model("other", 0, 1, 1), model("one", 2, 3, 3), model("other", 2, 1, 1)]
     alone = [model("one", 1, 99, 99), model("other", 3, 99, 99), {"method": "other", "seed": 1}]
     assert study(both + alone).verdict(ONE_MORE, NATS, ("", "")).above[0].value == pytest.approx(0.5)
-    assert study(both[:2] + alone).verdict(ONE_MORE, NATS, ("", "")).word == "not judged: a single seed"
-    assert study(alone).verdict(ONE_MORE, NATS, ("", "")).word == "not measured"
+    assert study(both[:2] + alone).verdict(ONE_MORE, NATS, ("", "")).reason == "a single seed"
+    assert study(alone).verdict(ONE_MORE, NATS, ("", "")).reason == "not measured"
 
 
 def test_points_of_a_curve_keep_within_what_they_can_be():

@@ -72,23 +72,25 @@ def models(seeds=3, **growths):
 
 
 def words(plain, log_n):
-    return {one.claim.name: one.word for one in entropy_verdicts(models(**{PLAIN: plain, LOG_N: log_n}))}
+    return {
+        one.claim.name: (one.reason or one.word) for one in entropy_verdicts(models(**{PLAIN: plain, LOG_N: log_n}))
+    }
 
 
 def test_verdicts_by_growth():
     every = words(1.5, 0.05)
     assert every.pop("yarn-smooths") == "not measured"
-    assert every == dict.fromkeys(("entropy-grows", "log-n-lowers-entropy", "log-n-keeps-entropy"), "reproduced")
-    assert words(1.5, 0.5)["log-n-keeps-entropy"] == "not reproduced"
-    assert words(1.5, -0.5)["log-n-keeps-entropy"] == "not reproduced"
-    assert words(1.5, 2.0)["log-n-lowers-entropy"] == "not reproduced"
-    assert words(-1.0, 0.0)["entropy-grows"] == "not reproduced"
+    assert every == dict.fromkeys(("entropy-grows", "log-n-lowers-entropy", "log-n-keeps-entropy"), "agrees")
+    assert words(1.5, 0.5)["log-n-keeps-entropy"] == "disagrees at this size"
+    assert words(1.5, -0.5)["log-n-keeps-entropy"] == "disagrees at this size"
+    assert words(1.5, 2.0)["log-n-lowers-entropy"] == "disagrees at this size"
+    assert words(-1.0, 0.0)["entropy-grows"] == "disagrees at this size"
 
 
-@pytest.mark.parametrize(("yarn", "word"), [(1.5, "reproduced"), (0.5, "not reproduced")])
+@pytest.mark.parametrize(("yarn", "word"), [(1.5, "agrees"), (0.5, "disagrees at this size")])
 def test_smoother_is_of_higher_entropy(yarn, word):
     verdicts = entropy_verdicts(models(rope_under_by_parts=1.0, rope_under_yarn=yarn))
-    assert {one.claim.name: one.word for one in verdicts}["yarn-smooths"] == word
+    assert {one.claim.name: (one.reason or one.word) for one in verdicts}["yarn-smooths"] == word
 
 
 def test_rows_of_a_length_are_its_last_half():
@@ -99,6 +101,6 @@ def test_rows_of_a_length_are_its_last_half():
 
 
 def test_without_entropies_nothing_is_judged():
-    assert [one.word for one in entropy_verdicts([{}])] == len(CLAIMS) * ["not measured"]
+    assert [(one.reason or one.word) for one in entropy_verdicts([{}])] == len(CLAIMS) * ["not measured"]
     curve = entropy_verdicts(models(**{PLAIN: 1.0, LOG_N: 0.5}))[0].curves[PLAIN]
     assert [count for count, _ in curve][:2] == pytest.approx([2, 4])

@@ -96,7 +96,7 @@ def words(*, rope, qk_bias):
         for name, terms in {"rope": rope, "qk_bias": qk_bias}.items()
         for seed in range(2)
     ]
-    return {one.claim.name: one.word for one in logit_verdicts(models)}
+    return {one.claim.name: (one.reason or one.word) for one in logit_verdicts(models)}
 
 
 DEEP = (1.0, 1.0, 1.0, 0.5, 0.5, 0.1)  # how clearly each of six layers falls
@@ -104,21 +104,21 @@ DEEP = (1.0, 1.0, 1.0, 0.5, 0.5, 0.1)  # how clearly each of six layers falls
 
 def test_every_claim_can_hold():
     rope = made(falls=[0.5, 0, 0, 0], rise=0.5)
-    assert set(words(rope=rope, qk_bias=made(falls=[0.1, 0, 0, 2], layers=DEEP)).values()) == {"reproduced"}
+    assert set(words(rope=rope, qk_bias=made(falls=[0.1, 0, 0, 2], layers=DEEP)).values()) == {"agrees"}
 
 
 def test_every_claim_can_fail():
     rope = made(falls=[0.5, 0, 0, 0], rise=-0.5)
     assert set(words(rope=rope, qk_bias=made(falls=[0.1, 0, 0.3, -0.2], layers=DEEP[::-1])).values()) == {
-        "not reproduced"
+        "disagrees at this size"
     }
 
 
 def test_a_term_that_rises_steeply_is_not_the_largest_for_that():
     """What counts is the size: the source speaks of the term that dominates."""
     rope = made(falls=[0.5, 0, 0, 0])
-    assert words(rope=rope, qk_bias=made(falls=[1, 0, 0, 0.5]))["qk-bias-term-largest"] == "not reproduced"
-    assert words(rope=rope, qk_bias=made(falls=[0.5, 0, 0, -1]))["qk-bias-term-largest"] == "reproduced"
+    assert words(rope=rope, qk_bias=made(falls=[1, 0, 0, 0.5]))["qk-bias-term-largest"] == "disagrees at this size"
+    assert words(rope=rope, qk_bias=made(falls=[0.5, 0, 0, -1]))["qk-bias-term-largest"] == "agrees"
 
 
 def test_a_curve_through_0_has_a_size():
@@ -152,4 +152,4 @@ def test_layers_in_front_are_the_first():
 
 
 def test_without_measurements_nothing_is_judged():
-    assert [one.word for one in logit_verdicts([{}])] == len(CLAIMS) * ["not measured"]
+    assert [(one.reason or one.word) for one in logit_verdicts([{}])] == len(CLAIMS) * ["not measured"]

@@ -63,18 +63,22 @@ def made(*, rope, nope):
 @pytest.mark.parametrize(
     ("rope", "nope", "words"),
     [
-        ((1, 1, 1, 1), (1, 1, 1, 2), ("reproduced", "reproduced", "reproduced", "not settled")),
-        ((3, 3, 3, 2), (1, 1, 1, 0.5), ("reproduced", "not reproduced", "not reproduced", "not reproduced")),
-        ((1, 1, 1, 2), (3, 3, 3, 3), ("not reproduced", "reproduced", "not settled", "reproduced")),
+        ((1, 1, 1, 1), (1, 1, 1, 2), ("agrees", "agrees", "agrees", "undecided")),
+        (
+            (3, 3, 3, 2),
+            (1, 1, 1, 0.5),
+            ("agrees", "disagrees at this size", "disagrees at this size", "disagrees at this size"),
+        ),
+        ((1, 1, 1, 2), (3, 3, 3, 3), ("disagrees at this size", "agrees", "undecided", "agrees")),
     ],
 )
 def test_verdicts(rope, nope, words):
     verdicts = position_verdicts(made(rope=rope, nope=nope))
     names = ["position-implicit", "position-first-layer", "late-positions-blur", "late-positions-first-layer"]
     assert [one.claim.name for one in verdicts] == names
-    assert tuple(one.word for one in verdicts) == words
+    assert tuple((one.reason or one.word) for one in verdicts) == words
 
 
 def test_each_claim_needs_its_own_methods():
-    words = [one.word for one in position_verdicts(made(rope=(1, 1, 1, 2), nope=(1, 1, 1, 1))[:2])]
-    assert words == ["not measured", "reproduced", "not measured", "reproduced"]
+    words = [(one.reason or one.word) for one in position_verdicts(made(rope=(1, 1, 1, 2), nope=(1, 1, 1, 1))[:2])]
+    assert words == ["not measured", "agrees", "not measured", "agrees"]

@@ -34,9 +34,9 @@ def verdict(tokens):
 
 
 def test_its_verdict():
-    assert verdict(55).word == "reproduced"
-    assert verdict(50).word == "not reproduced"
-    assert verdict(55).record["intervals"] == ["+1.7 [+1.7, +1.7]"]
+    assert verdict(55).word == "agrees"
+    assert verdict(50).word == "disagrees at this size"
+    assert verdict(55).figures == ["91.7 against 90.0"]
     reach = {"window": 10, "layers": 6, "tokens": [55]}
-    assert reach_verdicts([{"seed": 0, "reach": reach}])[0].word == "not judged: a single seed"
-    assert reach_verdicts([{"seed": 0}])[0].word == "not measured"
+    assert reach_verdicts([{"seed": 0, "reach": reach}])[0].reason == "a single seed"
+    assert reach_verdicts([{"seed": 0}])[0].reason == "not measured"
