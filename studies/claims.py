@@ -109,6 +109,7 @@ class JudgedClaim:
     comparisons: Sequence[Comparison] = ()
     axes: tuple[str, str] = ("", "")
     curves: Mapping[str, Sequence[tuple[float, Estimate]]] = field(default_factory=dict)
+    last_half: JudgedClaim | None = None  # the same losses over the last half of each text, not over its last tokens
 
     @property
     def verdict(self) -> str:
@@ -175,6 +176,7 @@ class JudgedClaim:
                 label: [[x, *(finite(scale * number) for number in one[:3])] for x, one in points]
                 for label, points in self.curves.items()
             },
+            **({"last half": self.last_half.word} if self.last_half else {}),
         }
 
 

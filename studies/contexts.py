@@ -59,7 +59,7 @@ def named(rule: str) -> str:
 BETTER = "NBCE's context of least entropy is better than {}: the loss of the answer is lower."
 OTHERS = (
     ("least-entropy", BETTER.format("the mean of all contexts"), SOURCE, (MEAN,)),
-    ("maximum", BETTER.format("the maximum of all contexts"), SOURCE, (MAX,)),
+    ("maximum", BETTER.format("the maximum of all contexts"), f"{SOURCE}; {ARTICLE_1}", (MAX,)),
     ("exact", BETTER.format("exact naive Bayes"), f"{SOURCE}, which finds least entropy the best", (PRODUCT,)),
     (
         "beta",

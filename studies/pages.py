@@ -58,14 +58,28 @@ def summary() -> str:
     return (
         f"{unique} claims, of which some are judged on several models: {len(judged())} verdicts, {counts}. "
         f"{len(UNMEASURED)} more have none. Of the {decided} verdicts that figures decide, {share:.1%} are expected to "
-        f"be false at most (Benjamini and Hochberg).{names}"
+        f"be false at most (Benjamini and Hochberg).{names} {over_halves()}"
     )
+
+
+def over_halves() -> str:
+    """Whether verdicts on the last tokens are those on the last half of the texts."""
+    every = [(f"{study.name}/{one.claim.name}", one, one.last_half) for study, one in judged() if one.last_half]
+    others = [f"{name} ({one.word}; there {half.word})" for name, one, half in every if half and one.word != half.word]
+    told = f"{len(others)} are others: {', '.join(others)}." if others else "all are the same."
+    return f"{len(every)} verdicts on losses of the last tokens were judged over the last half of the texts too: {told}"
 
 
 def claims_table() -> str:
     """A row for each claim, with the figures and the verdict of each model."""
     rows = [[_link(of), of[0][1].claim.source, of[0][1].claim.theirs, *_cells(of)] for _, of in by_name()]
-    return table_of(["claim", "source", "its figures", *MODELS], rows)
+    return table_of(["claim", "source", "its figures", *_models()], rows)
+
+
+def _models() -> list[str]:
+    """Those that any claim was judged on."""
+    judged_on = {study.model for study, _ in judged()}
+    return [model for model in MODELS if model in judged_on]
 
 
 def _link(of: Sequence[Of], folder: str = "claims/") -> str:
@@ -79,7 +93,7 @@ def _fullest(of: Sequence[Of]) -> Claim:
 
 
 def _cells(of: Sequence[Of]) -> Iterator[str]:
-    for model in MODELS:
+    for model in _models():
         yield "<br>".join(_cell(one) for study, one in of if study.model == model)
 
 
@@ -123,6 +137,9 @@ def _section(study: Study, one: JudgedClaim, *, heading: bool) -> Iterator[str]:
     if one.comparisons:
         yield f"The first has to be above the second{_bound(one)}, in {one.unit.name}:"
         yield _comparisons(one)
+    if one.last_half:
+        yield f"Over the last half of each text, not over its last tokens alone: **{one.last_half.verdict}**."
+        yield _comparisons(one.last_half)
     if one.curves:
         first, second = one.axes
         yield f"{second[0].upper()}{second[1:]}, by {first}, with 95 % intervals:"

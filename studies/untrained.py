@@ -13,8 +13,10 @@ import gzip
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
@@ -29,8 +31,8 @@ WITH_LOG_N = (YARN, "rerope", "self_extend")
 STATIC = {"pi": "PI", "ntk": "NTK", BY_PARTS: "NTK by parts", YARN: "YaRN"}
 ONE_SINK, EIGHT_SINKS = "streaming:n_sink=1", "streaming:n_sink=8"
 LOGITS, LOGIT_TEXTS = Unit("logits", digits=2), 8
-LOSS, LARGEST, FIGURES = "loss", "largest logit", "figures of texts"
-UNITS = {LOSS: NATS, LARGEST: LOGITS}
+LOSS, LAST_HALF, LARGEST, FIGURES = "loss", "loss of the last half", "largest logit", "figures of texts"
+UNITS = {LOSS: NATS, LAST_HALF: NATS, LARGEST: LOGITS}
 TIMES = (1, 2, 4, 8)
 SMALL = 0.02  # nats: a difference too small to report, as in `compare`
 BREAKS = 1.0  # nats: a rise that nobody can read past
@@ -93,7 +95,8 @@ def _of_rotation(longest: int, far: str, static: Sequence[str]) -> Iterator[Clai
         f"Without training PI reads {longest}x better than plain rotation.",
         ARTICLE_3,
         (below("pi", BASE, longest),),
-        theirs="'so the model can understand' positions beyond its length",
+        theirs="'so the model can understand' positions beyond its length; names no training; articles 2 and 5 say "
+        "that PI needs it",
     )
     yield Claim(
         "ntk-untrained",
@@ -224,17 +227,28 @@ Figures = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]  # of texts,
 
 
 def figures_of(results: Mapping[str, Any], largest: Mapping[str, Mapping[str, Sequence[float]]]) -> Figures:
-    """The losses that `ropewalk compare` measured, and the largest logits."""
+    """The losses that `ropewalk compare` measured, of the last tokens and of the last half, and the largest logits."""
     length, base = results["trained_len"], {"bare": BASE}
-    losses = {
+    rows = {
         base.get(candidate["line"], candidate["line"]): {
-            str(row["length"] // length): [sample["loss"] for sample in row["samples"]]
-            for row in candidate["rows"]
-            if row["task"] == "context"
+            str(row["length"] // length): row["samples"] for row in candidate["rows"] if row["task"] == "context"
         }
         for candidate in results["candidates"]
     }
-    return {LOSS: losses, LARGEST: largest}
+
+    def figures(of: Callable[[Mapping[str, Any]], float], needed: str) -> dict[str, dict[str, list[float]]]:
+        measured = {
+            line: {times: samples for times, samples in by_times.items() if all(needed in one for one in samples)}
+            for line, by_times in rows.items()
+        }
+        return {
+            line: {times: list(map(of, samples)) for times, samples in by_times.items()}
+            for line, by_times in measured.items()
+            if by_times
+        }
+
+    last_half = figures(lambda sample: round(fmean(sample["curve"][len(sample["curve"]) // 2 :]), 5), "curve")
+    return {LOSS: figures(lambda sample: float(sample["loss"]), "loss"), LAST_HALF: last_half, LARGEST: largest}
 
 
 class Readings:
@@ -293,13 +307,24 @@ def verdict(claim: Claim, ours: Readings) -> JudgedClaim:
     """What the readings say of one claim."""
     what = claim.sums[0][0].what
     lines = dict.fromkeys(term.line for terms in claim.sums for term in terms)
-    return judge(
+    said = judge(
         claim,
         ours.sum,
         UNITS[what],
         ("length of the text, in trained lengths", "loss of the last tokens, nats" if what == LOSS else what),
         {line: ours.curve(line, what) for line in lines},
     )
+    return replace(said, last_half=over_last_half(claim, ours))
+
+
+def over_last_half(claim: Claim, ours: Readings) -> JudgedClaim | None:
+    """The same claim, with the losses of the last half of each text; of one length, or other text would be compared."""
+    sums = tuple(tuple(term._replace(what=LAST_HALF) for term in terms) for terms in claim.sums)
+    of_one_length = all(len({term.times for term in terms}) == 1 and terms[0].times > 1 for terms in sums)
+    of_losses = all(term.what == LOSS for terms in claim.sums for term in terms)
+    if not (of_one_length and of_losses and all(map(ours.has, sums))):
+        return None
+    return judge(claim._replace(sums=sums), ours.sum, NATS)
 
 
 def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from studies.computed import last_position
 from studies.findings.finding import DISAGREES, ERROR, Verdict, kind_of, more, nat, nats, points
-from studies.findings.measured import Measured
+from studies.findings.measured import UNCHANGED, Measured
 from studies.zoo.figures import FAR, PLAIN
 
 PARTS, YARN = "rope_under_by_parts", "rope_under_yarn"
@@ -70,7 +70,11 @@ def _too_strong(measured: Measured) -> list[Error]:
         carried.over("by_parts+yarn_temperature:factor=8,coefficient=0.2", 8, "yarn", 8),
         zoo.over((YARN, 8, PLAIN), ("rope_under_twice_yarn", 8, PLAIN)),
     ]
-    pi = carried.over("rope", 8, "pi", 8)
+    larger, far_length = measured.larger, measured.larger.lengths[-1]
+    lost = [carried.over("rope", 1, "pi", 8), larger.over(UNCHANGED, larger.trained, "pi", far_length)]
+    better = [larger.over(UNCHANGED, far_length, "pi", far_length), carried.over("rope", 8, "pi", 8)]
+    pi = {"31 M": larger.mean("pi", far_length), "carried": carried.mean("pi", 8)}
+    own = {"31 M": larger.mean(UNCHANGED, larger.trained), "carried": carried.mean("rope", 1)}
     return [
         Error(
             "Article 1 (kexue.fm/8823): log-n keeps the entropy of attention constant.",
@@ -104,9 +108,13 @@ def _too_strong(measured: Measured) -> list[Error]:
         ),
         Error(
             "Article 3: PI lets a model understand positions beyond its length.",
-            f"Not without training: {more(pi, 3)} nats better than no change at 8x, where both are useless (F4).",
-            Verdict(kind_of([pi])),
+            f"Not without training: at 8x PI is at {nat(pi['31 M'])} nats (31 M) and {nat(pi['carried'])} (carried), "
+            f"where the models read 1x at {nat(own['31 M'])} and {nat(own['carried'])}. It beats no change by "
+            f"{more(better[0])} on the first and by {more(better[1])} on the second (F4).",
+            Verdict(kind_of(lost)),
             "文章 3：PI 让模型能够理解超出长度的位置。",
-            f"不训练则不能：8 倍处比不改动好 {more(pi, 3)} nat，而两者都已无用（F4）。",
+            f"不训练则不能：8 倍处 PI 的损失为 {nat(pi['31 M'])} nat（3100 万）和 {nat(pi['carried'])} nat"
+            f"（自带模型），而 1 倍处为 {nat(own['31 M'])} 和 {nat(own['carried'])}。比不改动好 {more(better[0])} 和 "
+            f"{more(better[1])} nat（F4）。",
         ),
     ]

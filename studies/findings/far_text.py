@@ -91,7 +91,13 @@ def _collapse(measured: Measured) -> Finding:
             f"小模型的准确率从 {percent(of_zoo[1])} 落到 2 倍的 {percent(of_zoo[2])} 和 8 倍的 {percent(of_zoo[8])}。",
             models=ONE_CHINESE,
         ),
-        claims=("zoo/rope-fails", "zoo/rope-falls", "untrained/logits-grow"),
+        claims=(
+            "real-smollm2/rope-fails",
+            "larger/rope-fails",
+            "untrained/rope-fails",
+            "zoo/rope-falls",
+            "untrained/logits-grow",
+        ),
         panels=_collapse_panels(measured),
     )
 
@@ -114,7 +120,7 @@ def _collapse_panels(measured: Measured) -> tuple[Panel, ...]:
     )
     accuracies = Curves(
         LENGTHS,
-        "tokens foretold, percent",
+        "tokens predicted, percent",
         (
             Line(
                 f"{SMALL}: mean of 3 seeds",
@@ -234,15 +240,15 @@ def _far_text(measured: Measured) -> Finding:
             Verdict(DISAGREES if no_gain else AGREES, "layers times window is reached", "能达到层数×窗口"),
         ),
         english=Words(
-            title="A low loss is no use of far text",
+            title="A low loss does not show that far text is used",
             effect=f"SmolLM2, a passage from the beginning of 32k comes again: {percent(of_streaming)} of its tokens "
-            f"foretold under StreamingLLM, which cannot see it, {percent(of_best)} under `self_extend+log_n` "
+            f"predicted under StreamingLLM, which cannot see it, {percent(of_best)} under `self_extend+log_n` "
             f"({points(copied['self_extend+log_n'])} points), and {points(copied['yarn'])} points under `yarn`. Small, "
             f"tokens that also stand four lengths back: windows, StreamingLLM, LM-Infinite and xPos "
             f"{points(gain['rope_under_window'])} points, YaRN {points(gain['rope_under_yarn'])}, HWFA "
             f"{points(gain['hwfa'])}, ALiBi {points(gain['alibi'])}.",
             text="A passage from the beginning of 32k tokens comes again at the end. StreamingLLM cannot see it and "
-            f"foretells {share_only(of_streaming)} of it, since much can be guessed; `self_extend+log_n` foretells "
+            f"predicts {share_only(of_streaming)} of it, since much can be guessed; `self_extend+log_n` predicts "
             f"{share_only(of_best)}. YaRN on SmolLM2 gains {points(copied['yarn'])} points over StreamingLLM: no "
             "use of "
             f"the passage could be found, although it finds {share_only(found['yarn'])} of the far numbers. On our "
@@ -267,7 +273,7 @@ def _far_text(measured: Measured) -> Finding:
         ),
         claims=(
             *("zoo/hwfa-far", "zoo/rerope-untrained-far", "zoo/streaming-no-far", "zoo/streaming-no-memory"),
-            *("zoo/window-reach", "zoo/xpos-flat"),
+            "zoo/xpos-flat",
         ),
         panels=_far_text_panels(gain, copied),
     )

@@ -115,7 +115,7 @@ def _heads_panels(bytes_alone: Estimate, times: dict[str, Estimate], right: dict
             level=(1.0, "as fast"),
         ),
         Bars(
-            "tokens foretold at 1x, percent",
+            "tokens predicted at 1x, percent",
             tuple(Row(words, method, right[name]) for name, (words, method) in HEADS.items()),
             title="small models of 4 heads",
             times=100,

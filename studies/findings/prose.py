@@ -23,7 +23,7 @@ MODELS = (
     "(6.8 million) were trained on 512 tokens; each is *one model* of one seed, so their intervals are over texts and "
     "not over trainings. The small ones (0.7 million, trained on 64 tokens, three seeds for every method) are the only "
     "ones that can compare what is trained in. They show directions, and which mechanism acts. They cannot show how "
-    "much a large model would gain, what needs billions of tokens of training (F10), or what begins at 2,048 tokens."
+    "much a large model would gain, nor effects that need billions of tokens of training (F10) or rows of 2,048 tokens."
 )
 VERDICTS = (
     "**Verdicts.** *agrees*: the whole 95 % interval of every comparison is on the article's side; *disagrees at this "
@@ -39,9 +39,9 @@ MEASURES = (
     "is shown, as in the articles (compositions on code: the last half of the text). The baseline is what "
     "everybody has without an extension: the unchanged "
     "model on its last trained length alone. A loss does not show use of far text, so three more things are measured: "
-    "numbers hidden farther back than the trained length, passkeys, and how much better tokens are foretold that stand "
-    "in the text once before, far back. A schedule is set to the longest text and read at all lengths; only for the "
-    "accuracies of the small models it is set to each length anew.",
+    "numbers hidden farther back than the trained length, passkeys, and how much better tokens are predicted that "
+    "stand in the text once before, far back. A schedule is set to the longest text and read at all lengths; only for "
+    "the accuracies of the small models it is set to each length anew.",
     "**Intervals.** All are of 95 %. On one model they are over projects: texts of one project are alike, so whole "
     "projects are drawn, never single texts. Over seeds and texts (crossed), half of a width is the root of the sum of "
     "two squares: Student's t times the jackknife's error over seeds, and the same over projects. That is calibrated "
@@ -92,24 +92,25 @@ def real_models(measured: Measured) -> list[str]:
     below = [line for (line, _), one in above.items() if line != "streaming" and one.high < 0]
     some = f"Only {', '.join(below)} reads" if below else "No training-free extension reads"
     return [
-        f"**{some} 2x or 4x significantly better than the unchanged model reads its last 8k alone.** The lowest, "
-        f"`{best}`, is {more(above[best, half], 3)} nats from it at 16k and {more(above[best, longest], 3)} at 32k.",
-        "**What an extension buys is what is far.** Of numbers more than 8k back the unchanged model finds "
-        f"{percent(found[UNCHANGED, longest], 0)} at 32k, `{best}` {percent(found[best, longest], 0)}, `{rerope}` "
-        f"{percent(found[rerope, longest], 0)} (at 16k {percent(found[rerope, half], 0)}).",
+        f"**{some} 16k or 32k with a loss significantly below that of the unchanged model on their last 8k "
+        f"alone.** The lowest, `{best}`, is {more(above[best, half], 3)} nats from it at 16k and "
+        f"{more(above[best, longest], 3)} at 32k.",
+        "**What an extension adds is access to text more than 8k back.** Of numbers more than 8k back the unchanged "
+        f"model finds {percent(found[UNCHANGED, longest], 0)} at 32k, `{best}` {percent(found[best, longest], 0)}, "
+        f"`{rerope}` {percent(found[rerope, longest], 0)} (at 16k {percent(found[rerope, half], 0)}).",
         f"**`yarn` costs a tenth of a nat at every length**: {more(harm, 3)} on whole texts of 8k, "
         f"{more(above['yarn', half], 3)} at 16k, {more(above['yarn', longest], 3)} at 32k. It finds "
         f"{percent(found['yarn', longest], 0)} of the far numbers at 32k.",
-        f"**A low loss is no use of far text.** `streaming` is {more(above['streaming', longest], 3)} nats from the "
-        f"last 8k alone and finds {share_only(found['streaming', longest], 0)} of what is far. A passage from the "
-        f"beginning of 32k helps `{best}` by {points(copied[best])} points; for `yarn` nothing could be found "
+        f"**A low loss does not show that far text is used.** `streaming` is {more(above['streaming', longest], 3)} "
+        f"nats from the last 8k alone and finds {share_only(found['streaming', longest], 0)} of what is far. A passage "
+        f"from the beginning of 32k helps `{best}` by {points(copied[best])} points; for `yarn` no gain was found "
         f"({points(copied['yarn'])}), though on our small models it gains "
         f"{by_points(small)}.",
         "**The order of methods on small models does not carry over.** Our own `long_reach` leads on the model that "
         f"it was made on; here it is {nats(behind, 3)} nats behind `{best}` at 32k.",
         "**Unchanged, the model is lost at once**: "
         f"{more(above[UNCHANGED, half])} nats at 16k, {more(above[UNCHANGED, longest])} at 32k.",
-        "Findings F1, F2, F3 and F7 were measured on this model, F8 in one part. The others were not: each says so.",
+        "Findings F1, F2, F3 and F7 were measured on this model, F8 in part. Each of the others says that it was not.",
     ]
 
 

@@ -66,7 +66,7 @@ def _ranking(measured: Measured) -> Finding:
             ),
         ),
         english=Words(
-            title="On the real model no training-free extension beats the last 8k alone; what it buys is what is far",
+            title="On the real model no training-free extension beats the last 8k alone; it gives access to far text",
             effect=f"SmolLM2, nats above the last 8k alone, at 16k / 32k: `{BEST}` {more(above[BEST, half], 3)} / "
             f"{more(above[BEST, longest], 3)}; `{rerope}` {more(above[rerope, half], 3)} / "
             f"{more(above[rerope, longest], 3)}; `yarn` {more(above['yarn', half], 3)} / "
@@ -74,8 +74,8 @@ def _ranking(measured: Measured) -> Finding:
             f"{percent(found[rerope, longest], 0)}; {percent(found['yarn', longest], 0)}.",
             text="On SmolLM2 no extension has a loss that is significantly below that of the unchanged model on its "
             f"last 8k alone, neither at 16k (`{BEST}`: {more(above[BEST, half], 3)} nats) nor at 32k "
-            f"({more(above[BEST, longest], 3)}). What it buys is what is far: without one nothing beyond 8k is found, "
-            f"and `{BEST}` finds {percent(found[BEST, longest], 0)} of the numbers there at 32k. `yarn` costs "
+            f"({more(above[BEST, longest], 3)}). What it gives is access to far text: without one nothing beyond 8k is "
+            f"found, and `{BEST}` finds {percent(found[BEST, longest], 0)} of the numbers there at 32k. `yarn` costs "
             f"{more(above['yarn', half], 3)} nats at 16k, {more(above['yarn', longest], 3)} at 32k and "
             f"{more(harm, 3)} on whole texts of 8k, and finds {percent(found['yarn', longest], 0)}. Our own `{OURS}` "
             f"leads on code of the carried model ({more(code['stdlib-4k'], 3)} and {more(code['python-4k'], 3)} nats "

@@ -55,6 +55,7 @@ def _pairs(measured: Measured) -> Finding:
     by_parts = carried.over("ntk", 8, "by_parts", 8)
     on_larger = larger.over("ntk", far, "yarn", far)
     pi_gain = carried.over("rope", 8, "pi", 8)
+    pi_gain_larger = larger.over(UNCHANGED, far, "pi", far)
     rows = [Row(f"{LARGER}: {label(name)}", colour(name), one) for name, one in of_larger.items()]
     rows += [Row(f"carried: {label(name)}", colour(name), one) for name, one in losses.items()]
     return Finding(
@@ -72,8 +73,9 @@ def _pairs(measured: Measured) -> Finding:
             f"{by_points(slow_over_fast)} points above slowing the fast ones alone. PI slows all pairs and NTK too "
             "few: "
             f"both fail at 8x on every model of ours, and NTK by parts is {nats(by_parts)} nats below NTK on "
-            f"the carried one. On the larger model YaRN is {nats(on_larger)} nats below NTK. Whether PI beats "
-            f"no change at all is {kind_of([pi_gain])}: {more(pi_gain)} nats where both are useless. Of these "
+            f"the carried one. On the larger model YaRN is {nats(on_larger)} nats below NTK. PI beats no change by "
+            f"{more(pi_gain_larger)} nats on the larger model and by {more(pi_gain)} on the carried one, where neither "
+            "can be used. Of these "
             "schedules only YaRN was measured on a real model (F7).",
             models=OURS,
         ),
@@ -97,7 +99,7 @@ def _pairs(measured: Measured) -> Finding:
 def _pairs_panels(rows: list[Row], right: dict[str, Estimate]) -> tuple[Panel, ...]:
     return (
         Bars(
-            "tokens foretold, percent",
+            "tokens predicted, percent",
             tuple(Row(PAIR_LABELS.get(name, label(name)), colour(name), right[name]) for name in PAIRS),
             title="small models at 8x: higher is better",
             times=100,
@@ -123,7 +125,7 @@ def _temperature(measured: Measured) -> Finding:
         verdicts=(
             Verdict(helps, "it helps", "有用"),
             *(
-                [Verdict(ERROR, "it smooths; it prevents extremes", "使注意力平滑；防止极端值")]
+                [Verdict(ERROR, "it smooths attention and prevents extreme logits", "使注意力平滑；防止极端值")]
                 if sharper.high < 0
                 else []
             ),

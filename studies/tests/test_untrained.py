@@ -76,7 +76,33 @@ def test_every_figure_is_kept():
         "candidates": [{"line": "bare", "rows": [{"task": "context", "length": 1024, "samples": [{"loss": 2.5}]}]}],
     }
     kept = module.figures_of(results, {"rope": {"4": [30.0]}})
-    assert kept == {"loss": {"rope": {"2": [2.5]}}, "largest logit": {"rope": {"4": [30.0]}}}
+    assert kept == {"loss": {"rope": {"2": [2.5]}}, module.LAST_HALF: {}, "largest logit": {"rope": {"4": [30.0]}}}
+    results["candidates"][0]["rows"][0]["samples"][0]["curve"] = [9.0, 9.0, 1.0, 2.0]
+    assert module.figures_of(results, {})[module.LAST_HALF] == {"rope": {"2": [1.5]}}
+
+
+def halves(ntk, pi):
+    """NTK is better at the end of each text; over the last half as it is said."""
+    losses = {"ntk": 2.0, "pi": 2.5}
+    readings = {
+        module.LOSS: {line: {"8": [loss] * 5} for line, loss in losses.items()},
+        module.LAST_HALF: {"ntk": {"8": [ntk] * 5}, "pi": {"8": [pi] * 5}},
+    }
+    kept = {module.FIGURES: readings, "projects": "abcde"}
+    return {one.claim.name: one for one in module.verdicts(kept)}["ntk-untrained"]
+
+
+def test_losses_are_judged_over_the_last_half_of_the_texts_too():
+    assert halves(2.0, 2.5).last_half.verdict == halves(2.0, 2.5).verdict == "agrees (one model)"
+    assert halves(2.5, 2.0).last_half.word == "disagrees at this size"
+    assert halves(2.5, 2.0).record["last half"] == "disagrees at this size"
+
+
+def test_other_text_is_not_compared_with_the_last_half():
+    """At the trained length and beyond it; and of logits there is no such loss."""
+    ours = module.Readings({module.LOSS: {}, module.LAST_HALF: {}}, "abcde")
+    for name in ("streaming-flat", "static-harm", "logits-grow"):
+        assert module.over_last_half(next(one for one in CLAIMS if one.name == name), ours) is None
 
 
 def test_curves_are_by_length():

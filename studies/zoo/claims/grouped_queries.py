@@ -21,7 +21,8 @@ CLAIMS = (
           theirs="'may lower it greatly'; the tenth is ours"),
     Claim("mqa-needs-training", "Without training a single averaged key head breaks the model: at most half of its "
           "accuracy is left at 1x.", "arXiv:2305.13245", ((AccuracyTerm(1 / 2, "rope", 1),
-                                                           AccuracyTerm(-1, "rope_with_1_kv_head", 1)),)),
+                                                           AccuracyTerm(-1, "rope_with_1_kv_head", 1)),),
+          theirs="'requires uptraining to be useful'; the half is ours"),
     Claim("gqa-untrained", "Without training grouped queries are better than a single averaged key head.",
           "arXiv:2305.13245", gain("rope_with_2_kv_heads", "rope_with_1_kv_head", at=(1,)),
           theirs="reasonable at once, while a single head needs training"),

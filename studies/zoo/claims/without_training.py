@@ -13,7 +13,8 @@ CLAIMS = (
     Claim("pi-untrained", "Without training PI fails: at 8x at most a third of the accuracy is left.",
           "kexue.fm/9675; 9706", lost(1 / 3, "rope_under_pi"), theirs="49.41 % at 1x, 13.54 % at 8x"),
     Claim("pi-over-none", "Without training PI reads 8x better than plain rotation.", ARTICLE_3,
-          gain("rope_under_pi", "rope"), theirs="'so the model can understand' positions beyond its length"),
+          gain("rope_under_pi", "rope"), theirs="'so the model can understand' positions beyond its length; "
+          "names no training; articles 2 and 5 say that PI needs it"),
     Claim("ntk-untrained", "Without training NTK is better than PI at 8x.", "kexue.fm/9675; 9706",
           gain("rope_under_ntk", "rope_under_pi"), theirs="39.27 instead of 13.54 %"),
     Claim("ntk-4x", "Without training NTK reads 4x with hardly any loss: at most a point.",
