@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,11 +85,11 @@ def table(read: Json) -> str:
     return table_of([cell.format(**names) for cell in HEAD], lines_of(read))
 
 
-def lines_of(read: Json) -> list[list[str]]:
+def lines_of(read: Json, written: Callable[[Estimate], str] | None = None) -> list[list[str]]:
     """All lines, the lowest loss at the longest length first; between them the base model on its last tokens alone."""
     trained, *_, half, longest = read["lengths"]
     base, *others = rows(read)
-    alone = base.losses[trained]
+    alone, write = base.losses[trained], written or _interval
 
     def above(row: RealRow) -> float:
         return over(row, alone, longest, read["projects"]).value
@@ -97,11 +97,11 @@ def lines_of(read: Json) -> list[list[str]]:
     def cells(row: RealRow) -> list[str]:
         return [
             BASE_MODEL if row is base else f"`{row.line}`",
-            *(_interval(over(row, alone, length, read["projects"])) for length in (half, longest)),
+            *(write(over(row, alone, length, read["projects"])) for length in (half, longest)),
             *(f"{row.far[length]:.0%}" for length in (half, longest)),
             f"{row.copied[longest]:.0%}",
             f"{row.repeated:.0%}",
-            "-" if row is base else _interval(row.harm),
+            "-" if row is base else write(row.harm),
         ]
 
     own = [ALONE.format(trained=_k(trained)), "0", "0", "0%", "0%", "-", "-", "-"]
@@ -124,33 +124,39 @@ def against(read: Json, rival: str = BEST) -> str:
     return table_of(["extension", *(f"minus `{rival}` at {_k(length)} [95 %]" for length in lengths)], lines)
 
 
-FRONT = {  # heads of the front pages' table, and the name of the base model on its last tokens alone
+FRONT = {  # heads of the front pages' table, and words in it: of the base model, and where an interval has 0
     "README.md": (
         "extension",
-        "loss at 32k, minus the last 8k alone [95 %]",
+        "loss at 32k",
         "far numbers found at 16k",
         "at 32k",
-        "harm to short texts [95 %]",
-        "unchanged, last 8k alone",
+        "harm to texts of 8k",
+        "unchanged, its last 8k alone",
         "unchanged",
+        "no difference found",
     ),
     "README.zh.md": (
         "扩展",
-        "32k 处的损失，减去仅读最后 8k [95 %]",
+        "32k 处的损失",
         "16k 处找到的远处数字",
         "32k 处",
-        "对短文本的损害 [95 %]",
-        "基础模型，仅最后 8k",
-        "基础模型",
+        "对 8k 文本的损害",
+        "未改动，仅读最后 8k",
+        "未改动",
+        "未见差异",
     ),
 }
 
 
 def front_table(name: str) -> str:
     """What a front page shows of it."""
-    *head, alone, base = FRONT[name]
+    *head, alone, base, no_difference = FRONT[name]
+
+    def written(one: Estimate) -> str:
+        return f"{one.value:+.2f}" if one.clear_of(0) else no_difference
+
     kept = (0, 2, 3, 4, 7)
-    lines = [[cells[place] for place in kept] for cells in lines_of(record())]
+    lines = [[cells[place] for place in kept] for cells in lines_of(record(), written)]
     words = {ALONE.format(trained="8k"): alone, BASE_MODEL: base}
     return table_of(head, [[words.get(line, line), *cells] for line, *cells in lines])
 
