@@ -332,6 +332,8 @@ def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
 
     The losses have to be of the same model and texts.
     """
+    import torch
+
     from ropewalk import extended, load
     from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
@@ -340,7 +342,7 @@ def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
     from ropewalk.models import path_of
 
     place = path_of("default")
-    model, tokenizer = load(place), fetch_tokenizer(place)
+    model, tokenizer = load(place, dtype=torch.float32), fetch_tokenizer(place)  # as `compare` reads it
     length = trained_len(model)
     corpus = results["marks"]["corpus"]
     subject = Subject(model=model, tokenizer=tokenizer, corpus=corpus, longest=max(TIMES) * length)
@@ -365,9 +367,13 @@ def _largest(growth: Any) -> float:
 
 
 def collect(folder: Path) -> Mapping[str, Any]:
-    """What the claims follow from, of the carried model."""
+    """What the claims follow from, of the carried model; what was measured apart stays."""
     results = read(folder / "results.json")
-    return {**_origin(results), FIGURES: figures_of(results, largest_logits(results))}
+    return {
+        **(read(PLACE) if PLACE.exists() else {}),
+        **_origin(results),
+        FIGURES: figures_of(results, largest_logits(results)),
+    }
 
 
 def _origin(results: Mapping[str, Any]) -> dict[str, Any]:
