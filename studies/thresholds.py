@@ -94,7 +94,7 @@ def measured() -> Mapping[str, Any]:
     from ropewalk.measure.material.subject import Subject
     from ropewalk.models import path_of
 
-    model, tokenizer = load(path_of("default")), fetch_tokenizer(path_of("default"))
+    model, tokenizer = load(path_of("default"), dtype=torch.float32), fetch_tokenizer(path_of("default"))
     length = trained_len(model)
 
     def part(first: int, count: int, thresholds: Iterable[Turns]) -> dict[str, Any]:

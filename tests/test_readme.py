@@ -1,5 +1,6 @@
 """The front pages: what they show is what runs."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -17,13 +18,15 @@ from ropewalk.models import DEFAULT
 ROOT = Path(__file__).resolve().parents[1]
 README, CHINESE = ((ROOT / name).read_text() for name in ("README.md", "README.zh.md"))
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+SKILL = (ROOT / "skills" / "ropewalk" / "SKILL.md").read_text()
+AGENTS = (ROOT / "AGENTS.md").read_text()
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", flags=re.DOTALL)
 BLOCKS = BLOCK.findall(README)
 COMMANDS = [line.split("#")[0].strip() for kind, text in BLOCKS if kind == "bash" for line in text.splitlines()]
 INLINE = sorted(
     {
         command
-        for text in (README, CHINESE, *(path.read_text() for path in GUIDES))
+        for text in (README, CHINESE, SKILL, *(path.read_text() for path in GUIDES))
         for command in re.findall(r"`(ropewalk [a-z]+ [^`\n]*)`", text)
     }
 )
@@ -44,10 +47,10 @@ def test_the_first_result_comes_early():
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("ropewalk ")])
-def test_commands_run(command):
+def test_commands_run(command, tmp_path):
     """Through the module, since the command may not be on the path of the tests."""
     arguments = ["-m", "ropewalk", *shlex.split(command)[1:]]
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
@@ -79,6 +82,37 @@ def test_commands_within_the_text_are_understood(command, tmp_path, monkeypatch,
 def test_make_targets_exist():
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert {command.split()[1] for command in COMMANDS if command.startswith("make")} <= set(targets)
+
+
+def test_the_page_for_agents_names_what_is_there():
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"`make (\w+)`", AGENTS)) <= targets
+    places = [
+        *re.findall(r"`((?:ropewalk|tests|tools|studies)/[\w./]+)`", AGENTS),
+        *re.findall(r"\]\(([^)]+)\)", AGENTS),
+    ]
+    assert len(places) > 8
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "keys"),
+    [
+        ("inspect default --to 4k", "trained_len own_schedule under_trained methods"),
+        ("check default --engine vllm", "verdict findings flags"),
+        ("compare default yarn --lengths 512,1k --samples 2 --tasks context -o {out}", "candidates last_alone"),
+        ("export default yarn --to 4k --target vllm -o {out}", "command"),
+    ],
+)
+def test_the_skill_names_keys_that_are_printed(command, keys, tmp_path, capsys):
+    assert run([*shlex.split(command.format(out=tmp_path / "out")), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert all(key in printed and f"`{key}" in SKILL for key in keys.split())
+    for parts, named in (
+        ("methods", "name applies why_not cache_bytes"),
+        ("candidates", "verdict change reach cache_bytes"),
+    ):
+        assert not printed.get(parts) or all(key in printed[parts][0] and key in SKILL for key in named.split())
 
 
 def test_the_chinese_page_shows_the_same():

@@ -8,6 +8,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.cli.main import run
+from ropewalk.cli.output import KEYS
 from ropewalk.measure.redo import redo
 from ropewalk.measure.report.submitted import read_row, row_path, rows_in
 
@@ -89,7 +90,9 @@ def test_a_row_agrees_when_it_is_measured_again(folder, place, capsys):
 
 def test_fewer_texts_are_compared_one_by_one(folder, place, capsys):
     assert again(place, row_of(folder, "yarn"), "--samples", "2", "--json") == 0
-    figures = json.loads(capsys.readouterr().out)["figures"]
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == set(KEYS["compare --redo"])
+    figures = printed["figures"]
     assert len(figures) == 2 * 3 * 2  # lines, lengths, texts
     assert {figure["verdict"] for figure in figures} == {"equal"}
 
