@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ropewalk.engines.check.check import check
     from ropewalk.engines.export import export
     from ropewalk.equation import reference_attention
+    from ropewalk.extension.citations import cite
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
@@ -66,6 +67,7 @@ __all__ = [
     "ape_stream",
     "attend",
     "check",
+    "cite",
     "compare",
     "contrast_stream",
     "convert",
@@ -111,6 +113,7 @@ _LATER = {
     "Tokens": "extension.inputs",
     "attend": "attention",
     "check": "engines.check.check",
+    "cite": "extension.citations",
     "compare": "measure.compare",
     "diagnose": "measure.diagnose",
     "export": "engines.export",

@@ -130,6 +130,10 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "presets": "`name`, `idea`, `source`",
         "methods": "the same with `slot`, `formula` and `notes`",
     },
+    "show --cite": {
+        "line": "the extension as it was typed",
+        "bibtex": "what to cite for it",
+    },
     "show EXTENSION": {
         "line": "the extension as it was typed",
         "extension": "as `rw.Extension.from_json` reads it",

@@ -6,7 +6,7 @@ model is known, and built once (`Line.build`), for the lengths of the model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from functools import reduce
 from pathlib import Path
@@ -139,6 +139,15 @@ def _require_method(slot: str, term: Term) -> None:
     for value in term.values.values():
         if isinstance(value, Term):
             _require_method(slot, value)
+
+
+def methods_of(term: Term) -> Iterator[type[Spec]]:
+    """The method that a term names which is no preset, and the methods nested in it."""
+    slot, name = _slot_and_name(term.name)
+    yield method(slot, name)
+    for value in term.values.values():
+        if isinstance(value, Term):
+            yield from methods_of(value._replace(name=f"{slot}.{value.name.removeprefix(f'{slot}.')}"))
 
 
 def _extension(term: Term, context: Mapping[str, int]) -> Extension:

@@ -11,8 +11,10 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from ropewalk.extension.notation import BARE
 from ropewalk.folders import write_whole
-from ropewalk.measure.report.written_tables import PageTable, csv_text
+from ropewalk.measure.report.titles import corpus_of, date_of, model_of
+from ropewalk.measure.report.written_tables import PageTable, csv_text, latex_table
 from ropewalk.methods.spec import Json
 
 # A result in a notebook has no colours of its own, so that it is readable on a light and on a dark page.
@@ -29,7 +31,7 @@ TERMINAL_WIDTH = 80
 
 
 class MeasuredResult(ABC):
-    """A result. Print it, let a notebook show it, or take `rows`, `to_dict()`, `to_csv()`, `write(folder)`."""
+    """A result. Print it, show it in a notebook, `write` it, or take `rows`, `to_dict()`, `to_csv()`, `to_latex()`."""
 
     @property
     @abstractmethod
@@ -75,6 +77,22 @@ class MeasuredResult(ABC):
         """The rows as CSV, which is also written to a file if a path is passed."""
         rows = self.rows
         text = csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
+        if path is not None:
+            write_whole(Path(path), text)
+        return text
+
+    def to_latex(self, path: str | Path | None = None, *, brief: bool = False) -> str:
+        """The table in LaTeX (with booktabs), which is also written to a file if a path is passed.
+
+        It has all columns that a notebook shows, or under `brief` the few that are printed.
+        """
+        record = self.to_dict()
+        made, table = record["made"], self.brief if brief else self.table
+        versions = ", ".join(f"{name} {number}" for name, number in made.get("versions", {}).items())
+        comment = f"{versions}; texts: {corpus_of(record['marks'])}; {date_of(made)}"
+        names = {row["extension"] for row in self.rows} - {BARE}
+        caption = f"{model_of(made)}: {self.title[0].lower()}{self.title[1:]}"
+        text = latex_table(table, caption, names, comment)
         if path is not None:
             write_whole(Path(path), text)
         return text

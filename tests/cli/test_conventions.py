@@ -34,6 +34,7 @@ LINES = {
     "fit": "fit {small} --to 64 --budget 1s --samples 2 --judges 2 --corpus {texts} -o out --save",
     "show": "show",
     "show EXTENSION": "show yarn+rerope",
+    "show --cite": "show yarn --cite",
     "inspect": "inspect default --to 1k",
     "extend": "extend default yarn --to 1k -o out",
     "export": "export default yarn --to 1k --target vllm -o out",

@@ -18,6 +18,7 @@ NAMES = [
         "Facts",
         "ape_stream",
         "check",
+        "cite",
         "compare",
         "contrast_stream",
         "convert",

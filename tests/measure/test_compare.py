@@ -14,6 +14,8 @@ from ropewalk.measure import opened_model
 from ropewalk.measure.comparison import runner
 from ropewalk.measure.material.subject import Subject
 
+from measure.latex import read_table
+
 
 @pytest.fixture(scope="module")
 def model(place):
@@ -66,6 +68,20 @@ def test_its_data(result, tmp_path):
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False)) == stored
     assert page.exists()
     assert result.best in {row["extension"] for row in result.rows}
+
+
+def test_its_table_for_a_paper(result, tmp_path):
+    text = result.to_latex(tmp_path / "table.tex")
+    assert (tmp_path / "table.tex").read_text() == text
+    caption, spec, rows = read_table(text)
+    assert caption.endswith("model: trained on 32 tokens, measured at 32, 64")
+    assert spec == "l" + "r" * (len(rows[0]) - 2) + "l"
+    assert rows == [result.table.head, *result.table.rows]
+    assert read_table(result.to_latex(brief=True))[2] == [result.brief.head, *result.brief.rows]
+    assert {r"\texttt{yarn}", r"\texttt{window:window=8}", "base model"} <= {
+        row.split(" & ")[0] for row in text.split("\n")
+    }
+    assert text.startswith(f"% ropewalk {rw.__version__}, torch {torch.__version__}, ")
 
 
 def test_a_notebook_shows_the_table_of_the_report(result):

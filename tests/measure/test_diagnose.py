@@ -10,6 +10,8 @@ import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.material.subject import Subject
 
+from measure.latex import read_table
+
 
 @pytest.fixture(scope="module")
 def model(place):
@@ -43,6 +45,8 @@ def test_what_it_shows_and_holds(result, tmp_path):
     stored = json.loads((tmp_path / "inside" / "diagnosis.json").read_text())
     assert json.loads(json.dumps(result.to_dict(), allow_nan=False)) == stored
     assert result.to_csv().count("\n") == 1 + len(result.rows)
+    assert read_table(result.to_latex())[1:] == ("lrrrr", [result.table.head, *result.table.rows])
+    assert r" & \texttt{rerope:window=8}, within 32 & " in result.to_latex()
 
 
 def test_the_base_model_alone_and_an_extension_as_an_object(model, corpus):

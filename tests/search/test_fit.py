@@ -12,6 +12,7 @@ from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.comparison import plan as precision
 from ropewalk.search import fit as fitting, fitting as searching, pace as planning, search_loop
 
+from measure.latex import read_table
 from train.texts import folder_of
 
 TRIALS = 15
@@ -59,6 +60,8 @@ def test_what_it_shows_and_holds(result, tmp_path):
     assert shown.startswith("The best extension for 64 tokens, trained on 32 (deployable: vllm)\n")
     assert len(shown.splitlines()) <= 14
     assert result._repr_html_().count("<tr>") == 1 + len(result.rows)
+    assert read_table(result.to_latex(brief=True))[2] == [result.brief.head, *result.brief.rows]
+    assert len(read_table(result.to_latex())[2]) == 1 + len(result.rows)
     result.write(tmp_path / "fit")
     stored = json.loads((tmp_path / "fit" / "results.json").read_text())
     assert result.to_dict()["judged"] == stored["judged"]

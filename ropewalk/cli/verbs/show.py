@@ -12,6 +12,7 @@ from rich.table import Table
 from ropewalk.cli import completion
 from ropewalk.cli.models import To, require_known, target
 from ropewalk.cli.output import AsJson, print_json
+from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import length
 from ropewalk.extension.outside_code import METHODS, packages_of
 from ropewalk.methods.docstrings import FACTORS, list_folder
@@ -34,6 +35,9 @@ def show(
     heads: Annotated[int, typer.Option(help="query heads of a layer")] = 32,
     kv_heads: Annotated[int | None, typer.Option(help="key and value heads; by default as many as heads")] = None,
     rotary_dim: Annotated[int | None, typer.Option(help="dimensions that are rotated; by default all")] = None,
+    cite: Annotated[
+        bool, typer.Option("--cite", help="what to cite for the extension, in BibTeX, and nothing else")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print an extension's formula, sources, parameters, rotations per pair and distances, or list all methods.
@@ -41,6 +45,9 @@ def show(
     Without --to, an extension that needs a target length is shown for eight times the trained length.
     """
     console = Console(highlight=False)
+    if cite:
+        _cite(extension, as_json)
+        return
     if not extension:
         print_json(_listed()) if as_json else _list(console)
         return
@@ -58,6 +65,16 @@ def show(
     )
     shown = ShownExtension.of(extension, facts, target(to))
     print_json(shown.to_json()) if as_json else shown.print(console)
+
+
+def _cite(extension: str, as_json: bool) -> None:
+    if not extension:
+        remedy = "name one, as in ropewalk show yarn --cite"
+        raise InvalidValue.because("--cite", "--cite is of an extension, and there is none", remedy=remedy)
+    from ropewalk.extension.citations import cite
+
+    bibtex = cite(extension)
+    print_json({"line": extension, "bibtex": bibtex}) if as_json else typer.echo(bibtex, nl=False)
 
 
 def _listed() -> dict[str, Any]:

@@ -47,7 +47,7 @@ SWAA_LONG = 4096  # trained tokens from which on SWAA's window and sinks are the
 def window(*, window: int | None = None, trained_len: Length = None) -> Extension:
     """A sliding window of the trained length.
 
-    Source: Mistral 7B, arXiv:2310.06825, sec. 2.
+    Source: Jiang et al. 2023 (Mistral 7B), arXiv:2310.06825, sec. 2.
     """
     return Extension(reach=Window(window=share_of("window", "window", window, trained_len)))
 

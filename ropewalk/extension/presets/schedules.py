@@ -43,7 +43,7 @@ def pi(*, factor: float | None = None, trained_len: Length = None, target_len: L
 def ntk(*, factor: float | None = None, trained_len: Length = None, target_len: Length = None) -> Extension:
     """NTK-aware scaling; in practice it reaches only a quarter to half of its nominal factor.
 
-    Source: bloc97 2023; arXiv:2309.00071, sec. 3.1.
+    Source: bloc97 2023, "NTK-Aware Scaled RoPE"; arXiv:2309.00071, sec. 3.1.
     """
     return Extension(frequencies=NTK(factor=stretch("ntk", factor, trained_len, target_len)))
 

@@ -14,9 +14,12 @@ from typing import Literal, NamedTuple
 
 from rich.table import Table
 
+from ropewalk.extension.citations import in_latex
+
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and the wide forms of these
 CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), 127)}
 TICKS = re.compile("`+")
+MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
 
 
 class PageTable(NamedTuple):
@@ -65,6 +68,31 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def latex_table(table: PageTable, caption: str, names: Collection[str], comment: str) -> str:
+    """A table that floats, with the rules of booktabs. Cells that begin with one of the names have it as code."""
+    words = "l" if table.ends_in_words else "r"
+    spec = ("l" + "r" * (len(table.head) - 2) + words)[: len(table.head)]
+    head, *rows = [f"{' & '.join(_in_latex(cell, names) for cell in row)} \\\\" for row in (table.head, *table.rows)]
+    lines = [
+        f"% {comment.translate(CONTROLS)}",
+        "% \\usepackage{booktabs}",
+        "\\begin{table}",
+        "\\centering",
+        f"\\caption{{{_in_latex(caption)}}}",
+        f"\\begin{{tabular}}{{{spec}}}",
+        *["\\toprule", head, "\\midrule", *rows, "\\bottomrule"],
+        "\\end{tabular}",
+        "\\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _in_latex(cell: str, names: Collection[str] = ()) -> str:
+    name = max((name for name in names if re.match(re.escape(name) + r"($|,? )", cell)), key=len, default="")
+    words = MINUS.sub("$-$", in_latex(cell[len(name) :].translate(CONTROLS)))
+    return rf"\texttt{{{in_latex(name.translate(CONTROLS))}}}{words}" if name else words
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

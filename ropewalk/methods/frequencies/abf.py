@@ -3,7 +3,8 @@
     theta'_i = theta_i * (new_base / base)^(-2i/d)
              = new_base^(-2i/d)    for a model without its own schedule
 
-Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 4.1; Code Llama, arXiv:2308.12950, uses 1,000,000.
+Source: Xiong et al. 2023 (Llama 2 Long), arXiv:2309.16039, sec. 4.1; Rozière et al. 2023 (Code Llama),
+arXiv:2308.12950, uses 1,000,000.
 
 It is meant for continued training; a base below about 0.0424 L^1.628 cannot tell distances apart up to L
 (arXiv:2405.14591).

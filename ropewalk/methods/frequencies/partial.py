@@ -3,8 +3,8 @@
     d = 2 int(share * head_dim / 2),   theta'_i = inner's theta_i over those d dimensions           over = rotating
     theta'_i = inner's theta_i for i < int(share * d / 2), 0 beyond,   d = what the model rotates   over = head
 
-Source: GPT-NeoX, arXiv:2204.06745, sec. 2.1.1 (share 0.25); over = head is p-RoPE, Barbero et al. 2024,
-arXiv:2410.06205, and transformers' "proportional" type.
+Source: Black et al. 2022 (GPT-NeoX), arXiv:2204.06745, sec. 2.1.1 (share 0.25); over = head is p-RoPE, Barbero et al.
+2024, arXiv:2410.06205, and transformers' "proportional" type.
 """
 
 from __future__ import annotations

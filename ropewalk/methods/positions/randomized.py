@@ -3,7 +3,8 @@
     training:   n distinct random members of {0, ..., limit-1}, ascending
     inference:  floor(k limit / n),  k = 0 .. n-1, evenly spaced
 
-Source: Ruoss et al. 2023, arXiv:2305.16843, sec. 3 (limit 2,048 for texts of 40 to 500); even spacing: kexue.fm/9444.
+Source: Ruoss et al. 2023, arXiv:2305.16843, sec. 3 (limit 2,048 for texts of 40 to 500); even spacing: Su 2023,
+kexue.fm/9444.
 
 Deviation: the authors draw at evaluation too; even spacing is deterministic and a little better.
 """

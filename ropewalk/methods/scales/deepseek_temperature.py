@@ -3,7 +3,8 @@
     g(m)     = 0.1 m ln(factor) + 1
     scale(i) = (g(mscale) / g(mscale_all_dim))^2
 
-Source: DeepSeek-V2, arXiv:2405.04434, sec. 3.1.4; transformers' rope type yarn with mscale and mscale_all_dim.
+Source: DeepSeek-AI 2024 (DeepSeek-V2), arXiv:2405.04434, sec. 3.1.4; transformers' rope type yarn with mscale
+and mscale_all_dim.
 
 The released models' own code also multiplies the whole logit by g(mscale_all_dim)^2, which undoes the division there.
 A model that does so and has no schedule yet gets it by one more part: +temperature:value=g(mscale_all_dim)^2.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from ropewalk.cli.main import run
+from ropewalk.extension.citations import cite
 from ropewalk.extension.parsing import PRESETS
 from ropewalk.extension.slots import SLOTS
 
@@ -162,3 +163,13 @@ def test_rotations_say_in_which_texts():
     assert "Rotations per pair: trained on 8,192 tokens, in a text of 32,768" in said
     said = " ".join(ropewalk("show", "rerope:window=512", "--to", "32k").stdout.split())
     assert "Rotations per pair: trained on 4,096 tokens, in a text of 32,768, by effective distances" in said
+
+
+def test_what_to_cite():
+    shown = ropewalk("show", "yarn+log_n", "--cite")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, cite("yarn+log_n"), "")
+    for line, said in (((), "name one, as in ropewalk show yarn --cite"), (("yern",), "did you mean 'yarn'")):
+        refused = ropewalk("show", *line, "--cite")
+        assert refused.returncode != 0
+        assert said in refused.stderr
+        assert refused.stdout == ""

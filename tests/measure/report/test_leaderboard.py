@@ -10,12 +10,14 @@ import pytest
 from ropewalk.measure.comparison.halving import Dropped, LeftOut
 from ropewalk.measure.comparison.race import Costs, FrontColumns, Leaderboard, RankedEntry, Round, losses_of
 from ropewalk.measure.comparison.verdict import DEPLOYMENTS
+from ropewalk.measure.leaderboard import LeaderboardResult
 from ropewalk.measure.metrics.intervals import Estimate, difference
 from ropewalk.measure.report.drawing.build import PALE
 from ropewalk.measure.report.figures import keys_of
 from ropewalk.measure.report.leaderboard import as_json, interval, markdown, write_leaderboard
 from ropewalk.measure.report.leaderboard_picture import columns, picture
 
+from measure.latex import read_table
 from measure.report.made_up import comparison
 
 FOLDER = Path(__file__).parent / "leaderboard"
@@ -143,6 +145,12 @@ def test_a_loss_beyond_the_scale_is_a_triangle_at_its_edge():
 def test_panels_of_what_was_not_measured_are_left_out():
     bare = [replace(entry, right=None, harm=None) for entry in made().entries]
     assert [panel.heading for panel in columns(bare)] == ["pairs, %", "time, relative", "cache, MiB"]
+
+
+def test_its_table_for_a_paper():
+    board = LeaderboardResult(made().comparison, made())
+    assert read_table(board.to_latex())[1:] == ("lrrrrrrrrl", [board.table.head, *board.table.rows])
+    assert rf"\texttt{{{NAMES[3].replace('_', chr(92) + '_')}}} & " in board.to_latex()
 
 
 def test_files(tmp_path):

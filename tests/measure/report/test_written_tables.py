@@ -8,8 +8,19 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
-from ropewalk.measure.report.written_tables import PageTable, code, code_block, csv_text, markdown_table, prose
+from ropewalk.measure.report.written_tables import (
+    CONTROLS,
+    PageTable,
+    code,
+    code_block,
+    csv_text,
+    latex_table,
+    markdown_table,
+    prose,
+)
 from ropewalk.measure.result import as_html
+
+from measure.latex import read_table
 
 FORMULAS = ["=1+1", "+1+1", "-1-1", "@SUM(A1)", "\uff1d1+1", "-x", "=cmd|' /C calc'!A0"]
 HOSTILE = ["a|b", "`x`", "``", "<script>", "[x](http://e)", "a\nb\r\n# c", "\\", "![i](http://e)", "`a", "b`", "</td>"]
@@ -66,3 +77,23 @@ def test_a_name_is_no_layout_of_pages_and_terminals(name):
     written.print(rows.for_terminal(name))
     assert name.split("\n")[0].strip()[:3] in written.file.getvalue()
     assert "extension" in written.file.getvalue()
+
+
+def test_a_table_in_latex():
+    head, rows = ("extension", "loss [95% CI]", "verdict"), (("a_b", "-0.10 [-0.2, +0.0]", "worse"), ("base", "2", "-"))
+    text = latex_table(PageTable(head, rows, ends_in_words=True), "M & N: 2", {"a", "a_b"}, "made today")
+    assert r"\texttt{a\_b} & $-$0.10 [$-$0.2, +0.0] & worse \\" in text.splitlines()
+    assert r"extension & loss [95\% CI] & verdict \\" in text.splitlines()
+    assert r"\caption{M \& N: 2}" in text.splitlines()
+    assert text.startswith("% made today\n% \\usepackage{booktabs}\n\\begin{table}\n")
+    assert read_table(text) == ("M & N: 2", "lrl", [head, *rows])
+    assert read_table(latex_table(PageTable(("x",), (("1",),)), "", (), ""))[1] == "l"
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "{", r"\end{table}", "50% #1 $x_2^3$ ~&", "a & b", r"x \\"])
+def test_a_name_is_nothing_but_a_name_in_latex(name):
+    for names in ({name}, ()):
+        rows = ((name, f"{name}, within 8"), ("x", "1"))
+        caption, _, found = read_table(latex_table(PageTable(("extension", "loss"), rows), name, names, name))
+        shown = name.translate(CONTROLS)
+        assert (caption, found[1]) == (shown, (shown, f"{shown}, within 8"))
