@@ -18,18 +18,20 @@ from torch import nn
 
 from ropewalk.errors import InvalidValue, RopewalkError, is_out_of_memory
 from ropewalk.extension.notation import INSTEAD
+from ropewalk.extension.outside import files_in
 from ropewalk.extension.parsing import parse
 from ropewalk.files import holds, why
 from ropewalk.folders import write_text
 from ropewalk.hf.attach.handle import Handle, host_of
 from ropewalk.hf.checkpoint.closed_config import ADAPTER, FILE, SIDECAR
-from ropewalk.hf.checkpoint.fetch import why_silent
+from ropewalk.hf.checkpoint.fetch import runs_own_code, why_silent
 from ropewalk.hf.checkpoint.sidecar import LEARNED
 from ropewalk.hf.use.save import BASE, ONLY, is_adapted, required_handle, save
 from ropewalk.models import DEFAULT, NAME
 
 CARD = "README.md"
 ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+FOLDER = re.compile(r"[^+=,(\[]*/(?=[^/]*\.py\b)")  # of a method's file, which is that of whoever uploads
 LICENCE = ("license", "license_name", "license_link")  # of a card's metadata
 # What an earlier upload may have left, and what would be read in place of, or beside, the files of this one.
 EARLIER = re.compile(r"(model|pytorch_model|adapter_model)(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?")
@@ -76,6 +78,8 @@ def push_to_hub(
     _require_name(base_model or name)
     handle = required_handle(host_of(model))
     figures = _figures(comparison, handle) if comparison is not None else []
+    base = _base_on_hub(model, handle)
+    base = base_model or base
     token = token or huggingface_hub.get_token()
     if not token:
         sentence = f"{constants.ENDPOINT} takes uploads with a token only, and there is none"
@@ -83,7 +87,6 @@ def push_to_hub(
     if silent := why_silent(name):
         remedy = "rw.save writes the model into a folder, to be uploaded later"
         raise InvalidValue.because("name", f"{silent}, so that {name} cannot be uploaded", remedy=remedy)
-    base = base_model or _base_on_hub(model, handle)
     hub = HfApi(token=token)
     with _in_one_line(name):
         there = _repository(hub, name, private, force=force)
@@ -170,12 +173,13 @@ def _is_earlier(file: str) -> bool:
 
 def _base_on_hub(model: Any, handle: Handle) -> str:
     """The name on the hub of the model that was extended; empty where it came from a folder."""
-    named = handle.model.name_or_path or ""
-    if is_adapted(model) and not holds(Path(str(getattr(model.peft_config.get(ONLY), BASE, ""))).exists):
-        named = str(getattr(model.peft_config.get(ONLY), BASE, "")) or named
-    with suppress(InvalidValue):
-        _require_name(named)
-        return "" if holds(Path(named).exists) else named
+    stated = getattr(model.peft_config.get(ONLY), BASE, None) if is_adapted(model) else handle.model.name_or_path
+    if not isinstance(stated, str) or (ON_HUB.fullmatch(stated) and not holds(Path(stated).exists)):
+        return str(stated or "")
+    if is_adapted(model):  # whoever loads the adapter loads its base model by that name
+        sentence = f"the adapter is of a model in a folder of this machine, {stated}"
+        remedy = f"set peft_config[{ONLY!r}].{BASE} to the model's name on the hub"
+        raise InvalidValue.because("model", sentence, remedy=remedy)
     return ""
 
 
@@ -207,7 +211,7 @@ def _card(name: str, handle: Handle, target: int | None, head: dict[str, str], h
         f"- Licence: {licence}",
         *([] if line else [_code(json.dumps(handle.extension.to_json(), indent=1), "json")]),
         "## Load it",
-        *_loading(name, how),
+        *_loading(name, how, bool(files_in(handle.extension.to_json())) or runs_own_code(handle.model)),
         "## What was measured",
         *(figures or [_unmeasured(head["base_model"], line, target)]),
     ]
@@ -225,19 +229,20 @@ def _line(handle: Handle) -> str:
     specs = [str(spec) for specs in handle.extension.specs.values() for spec in specs]
     line = "+".join([*specs, *([INSTEAD] if handle.extension.replaces_scaling else [])])
     with suppress(RopewalkError):
-        return line if parse(line) == handle.extension else ""
+        return FOLDER.sub("./", line) if parse(line) == handle.extension else ""
     return ""
 
 
-def _loading(name: str, how: str) -> Sequence[str]:
+def _loading(name: str, how: str, has_code: bool) -> Sequence[str]:
     """By Ropewalk; by transformers and engines where the config says all."""
-    loading = _code(f"import ropewalk as rw\n\nmodel = rw.load({name!r})", "python")
+    trusted = ", trust_remote_code=True" if has_code else ""
+    loading = _code(f"import ropewalk as rw\n\nmodel = rw.load({name!r}{trusted})", "python")
     loader, _, reason = how.partition(": ")
     if not loader.startswith("transformers."):
         return [
             loading,
             f"Only Ropewalk loads it: {reason}. Other programs stop at its config with a sentence that says so."
-            " `ropewalk export` writes the base model under this extension for vLLM.",
+            " `ropewalk export` says whether vLLM can run the extension, and writes the base model under it for that.",
         ]
     auto = loader.split(".")[1]
     plain = f"from transformers import {auto}\n\nmodel = {auto}.from_pretrained({name!r})"

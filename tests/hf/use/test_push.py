@@ -3,8 +3,11 @@
 import json
 import shlex
 import tempfile
+from inspect import getdoc
 from pathlib import Path
+from textwrap import dedent
 
+import peft
 import pytest
 import torch
 from huggingface_hub import constants
@@ -21,7 +24,10 @@ from hf.local_hub import asked, refusing, taking_uploads
 from hf.models import tiny
 from hf.traces import logits
 
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # huggingface_hub's, of httpx
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),  # huggingface_hub's, of httpx
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),  # of peft
+]
 
 IDS = torch.arange(3, 60)[None]
 REROPE, YARN = "rerope:window=8+log_n", "yarn:factor=4"
@@ -68,6 +74,13 @@ def test_a_revision_of_an_extended_model(hub):
     rw.push_to_hub(extended(REROPE), "owner/name")
     again = rw.load("owner/name", options=rw.LoadOptions(revision="main"))
     assert torch.equal(logits(again, IDS), logits(rw.load("owner/name", revision="main"), IDS))
+
+
+def test_the_example_of_the_docstring(hub):
+    model, tokenizer = tiny("llama", num_hidden_layers=1), AutoTokenizer.from_pretrained(DEFAULT)
+    example = next(one for one in getdoc(rw.push_to_hub).split("\n\n") if one.startswith("    "))
+    exec(dedent(example), {"rw": rw, "model": model, "tokenizer": tokenizer})
+    assert hub.commits == [("owner/name", "Upload a model with its extension by ropewalk.push_to_hub")]
 
 
 def test_a_card_whose_config_says_all(hub):
@@ -130,6 +143,37 @@ def test_figures_of_a_comparison(hub, tmp_path, capsys):
         assert [row["numbers"] for row in one["rows"]] == [row["numbers"] for row in other["rows"]]
     with pytest.raises(InvalidValue, match=r"comparison must be a result of rw.compare, got 'dict'"):
         rw.push_to_hub(model, "owner/name", comparison=found)
+
+
+def test_a_method_in_a_file(hub, tmp_path):
+    """It is uploaded, and the card does not say where it lay."""
+    guide = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
+    (tmp_path / "my_methods.py").write_text(guide.partition("# my_methods.py\n")[2].partition("```")[0])
+    model = extended(f"{tmp_path}/my_methods.py:Halfway:window=8")
+    rw.push_to_hub(model, "owner/name")
+    assert "- Extension: `./my_methods.py:Halfway:window=8`" in card_of(hub).text
+    assert "rw.load('owner/name', trust_remote_code=True)" in card_of(hub).text
+    assert not any(str(tmp_path).encode() in content for content in hub.files["owner/name"].values())
+    assert torch.equal(logits(rw.load("owner/name", trust_remote_code=True), IDS), logits(model, IDS))
+
+
+@pytest.mark.filterwarnings("ignore:Could not find a config file:UserWarning")  # of peft, which is offline here
+def test_an_adapter_names_its_base_model_on_the_hub(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # for peft, which would ask another hub whether the base model is there
+    tiny("llama", num_hidden_layers=1).save_pretrained(tmp_path / "base")
+    hub.files["owner/base"] = {path.name: path.read_bytes() for path in (tmp_path / "base").iterdir()}
+    hub.private["owner/base"] = False
+    adapted = {}
+    for base in ("owner/base", str(tmp_path / "base")):
+        rw.extend(model := rw.load(base), REROPE)
+        adapted[base] = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
+    with pytest.raises(
+        InvalidValue, match=r"in a folder of this machine, .*base_model_name_or_path to the model's name"
+    ):
+        rw.push_to_hub(adapted[str(tmp_path / "base")], "owner/name")
+    rw.push_to_hub(adapted["owner/base"], "owner/name")
+    assert card_of(hub).data.to_dict()["base_model"] == "owner/base"
+    assert torch.equal(logits(rw.load("owner/name"), IDS), logits(adapted["owner/base"], IDS))
 
 
 def test_a_second_upload(hub):
