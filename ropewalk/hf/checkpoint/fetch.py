@@ -47,7 +47,7 @@ from ropewalk.models import GGUF, parts_of
 
 TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
 NOTED = ("trained_len", "target_len", "methods")  # of what an export stretched
-OF_HUB = ("revision", "token", "cache_dir")  # keywords that say where on the hub, as whom, and into which cache
+OF_HUB = ("revision", "token", "cache_dir", "local_files_only")  # keywords of how the hub and its cache are read
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
 LOADERS = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")

@@ -76,6 +76,16 @@ def test_a_revision_of_an_extended_model(hub):
     assert torch.equal(logits(again, IDS), logits(rw.load("owner/name", revision="main"), IDS))
 
 
+@pytest.mark.parametrize("line", [YARN, REROPE])
+def test_what_was_loaded_once_needs_no_network(hub, monkeypatch, tmp_path, line):
+    rw.push_to_hub(extended(line), "owner/name")
+    expected = logits(rw.load("owner/name"), IDS)
+    assert torch.equal(logits(rw.load("owner/name", local_files_only=True), IDS), expected)
+    with refusing() as address:
+        asked(monkeypatch, address, tmp_path / "cache")
+        assert torch.equal(logits(rw.load("owner/name"), IDS), expected)
+
+
 def test_the_example_of_the_docstring(hub):
     model, tokenizer = tiny("llama", num_hidden_layers=1), AutoTokenizer.from_pretrained(DEFAULT)
     example = next(one for one in getdoc(rw.push_to_hub).split("\n\n") if one.startswith("    "))
