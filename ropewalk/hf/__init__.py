@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         stream as stream,
     )
     from ropewalk.hf.use.parallel import ape_stream as ape_stream
+    from ropewalk.hf.use.push import push_to_hub as push_to_hub
     from ropewalk.hf.use.save import load as load, save as save
 
 _HOMES = {
@@ -40,6 +41,7 @@ _HOMES = {
     "use.inspect": ("Inspection", "inspect"),
     "use.long_text": ("TokenScores", "read", "score", "score_tokens", "stream"),
     "use.parallel": ("ape_stream",),
+    "use.push": ("push_to_hub",),
     "use.save": ("load", "save"),
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names}

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from ropewalk.extension.notation import BARE
 from ropewalk.folders import write_whole
 from ropewalk.measure.report.titles import corpus_of, date_of, model_of
-from ropewalk.measure.report.written_tables import PageTable, csv_text, latex_table
+from ropewalk.measure.report.written_tables import PageTable, csv_text, latex_table, markdown_table, prose
 from ropewalk.methods.spec import Json
 
 # A result in a notebook has no colours of its own, so that it is readable on a light and on a dark page.
@@ -72,6 +72,11 @@ class MeasuredResult(ABC):
 
         `pictures` are formats, such as "pdf,png": matplotlib draws each figure in each of them.
         """
+
+    def to_markdown(self) -> str:
+        """The title, the main numbers and what follows from them, for a page in Markdown."""
+        rows = [[prose(cell) for cell in row] for row in (self.table.head, *self.table.rows)]
+        return "\n\n".join([f"**{prose(self.title)}**", markdown_table(rows), *map(prose, self.sentences)])
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """The rows as CSV, which is also written to a file if a path is passed."""

@@ -103,7 +103,7 @@ def _save_pretrained(handle: Handle) -> Callable[..., Any]:
     @functools.wraps(of_class)
     def save_pretrained(save_directory: str | Path, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("push_to_hub"):
-            remedy = "save first, then upload the folder"
+            remedy = "rw.push_to_hub(model, 'owner/name') uploads it with its extension"
             raise InvalidValue("push_to_hub", "False for a model under an extension", True, remedy=remedy)
         state = kwargs.get("state_dict") or {}
         learned = {name: value for name, value in state.items() if PREFIX in name}  # transformers empties `state`

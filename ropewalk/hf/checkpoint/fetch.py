@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import monotonic
 from typing import Any
 
-from huggingface_hub import constants, get_session, try_to_load_from_cache
+from huggingface_hub import constants, get_session, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from torch import nn
 from transformers import (
@@ -30,7 +31,7 @@ from transformers.utils.hub import cached_file
 
 from ropewalk.errors import InvalidValue, RopewalkError, Unreadable, is_out_of_memory, not_installed
 from ropewalk.files import holds, why
-from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE, SENTENCE, is_closed, reopen, without_warning
+from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE, SENTENCE, SIDECAR, is_closed, reopen, without_warning
 from ropewalk.hf.checkpoint.gguf_file import (
     bar_as_wanted,
     not_read,
@@ -46,6 +47,7 @@ from ropewalk.models import GGUF, parts_of
 
 TRUST, GGUF_FILE = "trust_remote_code", "gguf_file"
 NOTED = ("trained_len", "target_len", "methods")  # of what an export stretched
+OF_HUB = ("revision", "token", "cache_dir", "local_files_only")  # keywords of how the hub and its cache are read
 OF_LOADING = ("dtype", "torch_dtype", "quantization_config")  # keywords that a config has too
 LOADERS = (AutoModelForCausalLM, AutoModelForMultimodalLM, AutoModelForImageTextToText)
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
@@ -55,6 +57,7 @@ NUMBERS = (
     "rope_theta", "factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
     "mscale", "mscale_all_dim", "low_freq_factor", "high_freq_factor", "partial_rotary_factor",
 )  # fmt: skip
+A_MODEL = "a causal model that transformers loads", "fetch again what is missing or incomplete"  # rule and remedy
 CORRECT = "correct its config.json"
 # Types that transformers has no class of, and whose makers say that another's reads them.
 # Source: the deployment guide of Kimi K2, which "reuses the DeepSeekV3CausalLM architecture".
@@ -141,9 +144,31 @@ def _require_plausible(values: Any, *, in_rope: bool = False) -> None:
 def fetch_tokenizer(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: Any) -> Any:
     """The tokenizer."""
     rule, remedy = "one with a tokenizer beside its weights", "put its files there; save_pretrained writes them"
-    if is_closed(model):  # Phi-3's config refuses a type that it does not know, before there is a tokenizer
-        kwargs.setdefault("config", fetch_config(model, options, **{TRUST: kwargs.get(TRUST)}))
-    return _fetch(AutoTokenizer.from_pretrained, model, options, kwargs, rule, remedy)
+    return _fetch(_tokenizer, model, options, kwargs, rule, remedy)
+
+
+def _tokenizer(model: str | Path, **kwargs: Any) -> Any:
+    """The tokenizer by transformers. Phi-3's config refuses a type that it does not know, before there is one."""
+    if is_closed(model):
+        kwargs.setdefault("config", _config(model, **{TRUST: kwargs[TRUST]}))
+    return AutoTokenizer.from_pretrained(model, **kwargs)
+
+
+def fetch_folder(model: str, options: LoadOptions = UNSTATED, **kwargs: Any) -> Path | None:
+    """Where a model lies after it was fetched from the hub with the extension beside it; None for every other model."""
+    if holds(Path(model).exists) or parts_of(model)[1]:
+        return None
+    asked = {name: kwargs[name] for name in OF_HUB if name in kwargs}
+    folder: Path | None = _fetch(_folder, model, options, asked, *A_MODEL)
+    return folder
+
+
+def _folder(model: str, **kwargs: Any) -> Path | None:
+    kwargs.pop(TRUST)
+    without = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    if cached_file(model, SIDECAR, **kwargs, **without) is None:
+        return None
+    return Path(snapshot_download(model, **kwargs))
 
 
 def loader_of(config: Any, class_name: str | None = None) -> Any:
@@ -167,7 +192,6 @@ def fetch_model(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: An
 
     A stated trained length is stored on the model.
     """
-    rule, remedy = "a causal model that transformers loads", "fetch again what is missing or incomplete"
     _require_weights(Path(model))
     if (is_closed(model) or parts_of(str(model))[1]) and kwargs.get("config") is None:
         config = fetch_config(model, options, **{TRUST: kwargs.get(TRUST)})
@@ -178,7 +202,7 @@ def fetch_model(model: str | Path, options: LoadOptions = UNSTATED, **kwargs: An
     loader = _loader(model, options, kwargs)
     placed = {"dtype": options.dtype} if options.dtype != AUTO else {}
     placed |= {"device_map": AUTO} if options.is_spread else {}
-    fetched = _fetch(loader.from_pretrained, model, options, {**placed, **kwargs}, rule, remedy)
+    fetched = _fetch(loader.from_pretrained, model, options, {**placed, **kwargs}, *A_MODEL)
     if options.trained_len is not None:
         correct(fetched[0] if isinstance(fetched, tuple) else fetched, options.trained_len)
     return fetched
@@ -235,7 +259,7 @@ def _fetch(
         if gguf:
             if not holds((Path(place) / gguf).is_file):  # it came from the hub, and is there now
                 require_gguf(_local(place, gguf))
-            _named_by_its_file(fetched, str(model))
+            named_as(fetched, str(model))
         return fetched
     except (RopewalkError, MemoryError):
         raise
@@ -251,7 +275,10 @@ def _fetch(
         if TRUST in str(reason):
             remedy = f"read the code that comes with it, then pass {TRUST}=True, or --trust-remote-code"
         if SENTENCE in str(reason):
-            remedy = "download the folder first, and load that: an extension is not read from the hub"
+            folder = fetch_folder(str(model), options, **kwargs)
+            if folder is not None:
+                return _fetch(how, folder, replace(options, revision=""), {**kwargs, "revision": None}, rule, remedy)
+            remedy = "load it by ropewalk.load"
         if isinstance(reason, KeyError) and reason.args == (ROPE_TYPE,):
             sentence = f"{model} was written for vLLM with Ropewalk's plugin, and transformers cannot compute it"
             remedy = "load the model that it was made of, and extend that"
@@ -275,8 +302,8 @@ def _local(place: str, gguf: str) -> Path:
     return file if holds(file.is_file) else Path(str(try_to_load_from_cache(place, gguf)))
 
 
-def _named_by_its_file(fetched: Any, name: str) -> None:
-    """What was read from a GGUF file has its name, and not that of the folder, which may hold other models."""
+def named_as(fetched: Any, name: str) -> None:
+    """What was read from a GGUF file, or from the cache of the hub, has the name that was asked for, not a folder's."""
     for one in fetched if isinstance(fetched, tuple) else (fetched,):
         for part in (one, getattr(one, "config", None)):
             if part is not None and hasattr(part, "name_or_path"):
@@ -294,9 +321,7 @@ LONGER = "HF_HUB_ETAG_TIMEOUT"  # huggingface_hub's own variable for how long it
 GATEWAYS = (502, 503, 504)  # what a proxy answers where it cannot reach the hub
 NOT_CACHED = (LocalEntryNotFoundError, OfflineModeIsEnabled)
 NO_FILE = "does not appear to have a file named"  # transformers says of weights that are not in the cache
-ANSWER_SECONDS = (
-    60.0  # seconds for which an answer holds: a config, a tokenizer and weights are fetched one after the other
-)
+ANSWER_SECONDS = 60.0  # for which an answer holds: a config, a tokenizer and weights are fetched one after the other
 
 _KNOWN: dict[str, tuple[float, str]] = {}  # when it was asked, and why it did not answer
 

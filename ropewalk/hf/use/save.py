@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,16 @@ from ropewalk.hf.attach.handle import Handle, handle_of, host_of
 from ropewalk.hf.attach.saving import config_with_extension
 from ropewalk.hf.checkpoint import sidecar
 from ropewalk.hf.checkpoint.closed_config import ADAPTER, KEPT, KIND, SIDECAR, close, is_adapter
-from ropewalk.hf.checkpoint.fetch import TRUST, fetch_adapter, fetch_model, loadable, loader_of, runs_own_code
+from ropewalk.hf.checkpoint.fetch import (
+    TRUST,
+    fetch_adapter,
+    fetch_folder,
+    fetch_model,
+    loadable,
+    loader_of,
+    named_as,
+    runs_own_code,
+)
 from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import first_difference
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_plausible
@@ -138,7 +148,7 @@ def save(
 
 def _save_adapter(model: nn.Module, directory: Path, target_len: int | None, tokenizer: Any | None) -> str:
     """Write the adapter of a wrapped model with the extension beside it."""
-    host, handle = host_of(model), _handle(host_of(model))
+    host, handle = host_of(model), required_handle(host_of(model))
     require_own_files(*sources_of(host, tokenizer))
     with make_folder(directory, FAILURES) as place:
         write_adapter(model, place)
@@ -164,14 +174,19 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
         kwargs: of transformers' from_pretrained; they come before `options`.
     """
     name = path_of(str(directory))
-    place = Path(name)
-    if not is_adapter(place):
+    if not is_adapter(Path(name)):
         require_plausible(name)
+    fetched = fetch_folder(name, options, **kwargs)
+    if fetched is not None:  # from here on it is a folder, which has no revisions
+        options = replace(options, revision="")
+        kwargs.pop("revision", None)
+    source = name if fetched is None else str(fetched)
+    place = Path(source)
     kept = _folder_with_sidecar(place)
     trusted = options.trust_remote_code if kwargs.get(TRUST) is None else bool(kwargs[TRUST])
     stored = None if kept is None else sidecar.read(kept, trusted=trusted)
     kwargs["output_loading_info"] = True
-    read = load_adapter(place, options, **kwargs) if is_adapter(place) else fetch_model(name, options, **kwargs)
+    read = load_adapter(place, options, **kwargs) if is_adapter(place) else fetch_model(source, options, **kwargs)
     model: PreTrainedModel = read[0]
     missing = sorted(read[1]["missing_keys"])  # they would stay random
     if missing:
@@ -180,6 +195,8 @@ def load(directory: str | Path, *, options: LoadOptions = UNSTATED, **kwargs: An
     if kept and stored:
         extension, how = stored
         sidecar.fill(kept, host_of(model), extend(model, extension, **how).layers)
+    if fetched is not None and not is_adapter(place):
+        named_as(model, name)
     return model if options.device in ("", AUTO) else move(model, options.device)
 
 
@@ -204,7 +221,7 @@ def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
     if host is not model:
         remedy = f"{MERGE}, then extend and save"
         raise InvalidValue("model", "a transformers model without a wrapper", type(model).__name__, remedy=remedy)
-    handle, kind = _handle(host), type(host).__name__
+    handle, kind = required_handle(host), type(host).__name__
     require_merged(host, "saving or exporting")
     if kind not in loadable(loader_of(host.config, kind), host.config) and not hasattr(host.config, "auto_map"):
         remedy = "load the original model by its own class, and extend it again"
@@ -212,7 +229,7 @@ def extended_host(model: nn.Module) -> tuple[PreTrainedModel, Handle]:
     return host, handle
 
 
-def _handle(host: PreTrainedModel) -> Handle:
+def required_handle(host: PreTrainedModel) -> Handle:
     """The handle of a model under an extension."""
     handle = handle_of(host)
     if handle is None:

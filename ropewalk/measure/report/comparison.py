@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from ropewalk.files import finite_json
 from ropewalk.measure.comparison.changes import change_at, change_by_cache, changes_by_position
-from ropewalk.measure.comparison.comparison import Candidate, Comparison, reach
+from ropewalk.measure.comparison.comparison import Candidate, Comparison, reach, tasks_of
 from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.figures import headline, keys_of
@@ -101,10 +102,34 @@ def _texts(comparison: Comparison) -> int:
     return max((task.samples for task in comparison.tasks if task.name == Context.name), default=0)
 
 
+def command_of(comparison: Comparison) -> str:
+    """What measures the same in a terminal; of folders and files it has the names alone."""
+    samples = max(task.samples for task in comparison.tasks)
+    lines = [candidate.line for candidate in comparison.candidates[1:]]
+    lengths = ",".join(map(str, comparison.lengths))
+    words = ["ropewalk", "compare", str(comparison.made["model"]), *lines, "--lengths", lengths]
+    if comparison.tasks != tasks_of(samples):
+        words += ["--tasks", ",".join(map(_on_a_line, comparison.tasks))]
+    return shlex.join([*words, "--corpus", corpus_of(comparison.marks), "--samples", str(samples)])
+
+
+def _on_a_line(task: Task) -> str:
+    """A task as `--tasks` takes it, with what is not usual of it."""
+    values, usual = task.to_json(), type(task)(samples=task.samples).to_json()
+    stated = [f"{name}={_written(value)}" for name, value in values.items() if value != usual.get(name)]
+    return task.name + (f":{','.join(stated)}" if stated else "")
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return f"[{','.join(map(_written, value))}]" if isinstance(value, list) else str(value).lower()
+
+
 def as_json(comparison: Comparison, command: str = "") -> dict[str, Any]:
     """Every number, sample by sample, and everything needed to measure it again."""
     return {
-        "command": command,
+        "command": command or command_of(comparison),
         "made": comparison.made,
         "seconds": comparison.seconds,
         "marks": comparison.marks,
