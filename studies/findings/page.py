@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from studies.catalog import judged
 from studies.findings import prose
 from studies.findings.errors import errors
 from studies.findings.finding import Finding
@@ -14,6 +16,17 @@ from studies.findings.picture import mark_of
 from tools.generated_part import with_part
 from tools.markdown_table import table_of
 
+CITED = re.compile(r"article (\d)|(?:kexue\.fm/|; )(\d{4})|(arXiv:[\d.]+\d)")  # in the source of a claim
+OUR_ARTICLE = "9577"  # of kexue.fm: article 4
+TIMES = {
+    "seconds": "数秒", "3 minutes of one core": "单核 3 分钟", "15 minutes of one core": "单核 15 分钟",
+    "20 minutes of one core": "单核 20 分钟", "30 minutes of one core": "单核 30 分钟",
+    "half an hour of one core": "单核半小时", "an hour of one core": "单核 1 小时",
+    "two hours of one core": "单核 2 小时",
+    "eleven hours of one core": "单核 11 小时", "a day of one core": "单核 1 天", "days of one core": "单核数天",
+    "days of one core, 18 minutes of a large GPU": "单核数天，或大型 GPU 18 分钟",
+    "25 minutes of one core; the training took 6 hours": "单核 25 分钟，此前训练 6 小时",
+}  # fmt: skip
 ENGLISH, CHINESE, PICTURES = RESULTS / "findings.md", RESULTS / "findings.zh.md", RESULTS / "findings"
 
 
@@ -66,8 +79,15 @@ def _chinese() -> dict[str, str]:
                     one.chinese.title,
                     one.chinese.text,
                     one.chinese.models,
-                    "；".join(verdict.chinese for verdict in one.verdicts),
+                    _chinese_kinds(one),
                 )
+                for one in findings()
+            ],
+        ),
+        "commands": table_of(
+            ("出处", "结论", "数字与判定", "命令（时间）"),
+            [
+                (sources(one), one.chinese.title, f"{one.label}：{_chinese_kinds(one)}", commands(one))
                 for one in findings()
             ],
         ),
@@ -76,6 +96,27 @@ def _chinese() -> dict[str, str]:
             [(one.said_chinese, one.is_so_chinese, one.verdict.chinese) for one in errors(measured())],
         ),
     }
+
+
+def _chinese_kinds(one: Finding) -> str:
+    return "；".join(verdict.chinese for verdict in one.verdicts)
+
+
+def sources(one: Finding) -> str:
+    """The articles and papers whose claims a finding rests on, in Chinese: the five articles first."""
+    of_claims = {f"{study.name}/{claim.claim.name}": claim.claim.source for study, claim in judged()}
+    cited = [match.groups() for name in one.claims for match in CITED.finditer(of_claims[name])]
+    articles = sorted({article or "4" for article, kexue, _ in cited if article or kexue == OUR_ARTICLE})
+    kexue = sorted({number for _, number, _ in cited if number})
+    papers = sorted({paper for *_, paper in cited if paper})
+    return "、".join([*(f"文章 {number}" for number in articles), *(f"kexue.fm/{number}" for number in kexue), *papers])
+
+
+def commands(one: Finding) -> str:
+    """How everything that a finding rests on is measured anew, and how long that takes."""
+    of_claims = {f"{study.name}/{claim.claim.name}": study for study, claim in judged()}
+    studies = {study.name: study for study in (of_claims[name] for name in one.claims)}
+    return "<br>".join(f"`{study.command}`（{TIMES[study.time]}）" for study in studies.values())
 
 
 def _list(sentences: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from ropewalk.measure.metrics.intervals import Estimate
 
+from studies.catalog import STUDIES
 from studies.findings import far_text, page, picture as pictures
 from studies.findings.errors import errors
 from studies.findings.finding import AGREES, CHINESE, DISAGREES, UNDECIDED, kind_of, more, nats, percent, points
@@ -136,6 +137,15 @@ def test_the_time_of_key_heads():
 
 def test_the_last_position_of_interpolation():
     assert "3.5" in errors(measured())[0].is_so  # (8 - 1) * 4 / 8
+
+
+def test_the_chinese_page_leads_from_an_article_to_commands():
+    assert page.sources(finding(5)) == "文章 3、arXiv:2309.00071"
+    assert page.sources(finding(6)) == "文章 1、kexue.fm/8823、kexue.fm/9706"
+    assert page.sources(finding(13)).startswith("文章 4、kexue.fm/9577")  # which is article 4
+    assert page.commands(finding(13)) == "`python -m studies zoo --out studies/results/zoo`（单核 11 小时）"
+    assert page.commands(finding(14)).count("<br>") == 1
+    assert {study.time for study in STUDIES} == set(page.TIMES)
 
 
 # No figure is typed.
