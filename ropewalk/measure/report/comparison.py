@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -109,14 +109,16 @@ def command_of(comparison: Comparison) -> str:
     lengths = ",".join(map(str, comparison.lengths))
     words = ["ropewalk", "compare", str(comparison.made["model"]), *lines, "--lengths", lengths]
     if comparison.tasks != tasks_of(samples):
-        words += ["--tasks", ",".join(map(_on_a_line, comparison.tasks))]
+        words += ["--tasks", ",".join(on_a_line(task, samples) for task in comparison.tasks)]
     return shlex.join([*words, "--corpus", corpus_of(comparison.marks), "--samples", str(samples)])
 
 
-def _on_a_line(task: Task) -> str:
-    """A task as `--tasks` takes it, with what is not usual of it."""
-    values, usual = task.to_json(), type(task)(samples=task.samples).to_json()
-    stated = [f"{name}={_written(value)}" for name, value in values.items() if value != usual.get(name)]
+def on_a_line(task: Task, samples: int) -> str:
+    """A task as `--tasks` takes it beside `--samples`, with what is not usual of it."""
+    usual = {one.name: finite_json(one.default) for one in fields(task)} | {"name": task.name, "samples": samples}
+    stated = [
+        f"{name}={_written(value)}" for name, value in task.to_json().items() if value != usual.get(name, MISSING)
+    ]
     return task.name + (f":{','.join(stated)}" if stated else "")
 
 

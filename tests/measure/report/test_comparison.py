@@ -19,7 +19,7 @@ from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.comparison.verdict import BREAKS, FEW, UNCLEAR, Verdict, why_not_finite
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.advice import advice
-from ropewalk.measure.report.comparison import as_json, page_of, write_report
+from ropewalk.measure.report.comparison import as_json, on_a_line, page_of, write_report
 from ropewalk.measure.report.drawing import name_of
 from ropewalk.measure.report.drawing.names import visible
 from ropewalk.measure.report.html_page import render_page
@@ -36,6 +36,7 @@ from ropewalk.measure.report.tables import (
     terminal,
 )
 from ropewalk.measure.tasks import Context, Damage, Passkey, Perplexity, Repetition
+from ropewalk.measure.tasks.task_line import NAMES as OF_TASKS, tasks_named
 
 from measure.report.made_up import comparison
 from measure.subjects import model, subject
@@ -424,3 +425,10 @@ def test_that_lengths_differ_in_their_tokens_is_said_wherever_they_are_compared(
         assert (counts in page) == (made is more)
         assert ("Loss of the same last tokens after more and more context" in page) == (made is plain)
         assert json.loads((tmp_path / standard / "results.json").read_text())["standard"] == standard
+
+
+@pytest.mark.parametrize("line", [*OF_TASKS, "passkey:samples=4", "context:questions=2", "needle:depths=4"])
+def test_tasks_are_written_as_the_command_takes_them(line):
+    """Those that a command measures again, also where a task has to be told its kind."""
+    tasks = tasks_named(line, 8)
+    assert tasks_named(",".join(on_a_line(task, 8) for task in tasks), 8) == tasks
