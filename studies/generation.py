@@ -31,6 +31,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
+from studies.carried import carried
 from studies.claims import ARTICLE_2, LEVEL, NATS, POINTS, Claim, JudgedClaim, Unit, judge
 from studies.records import write
 
@@ -149,17 +150,13 @@ def elsewhere(projects: Sequence[str]) -> list[int]:
 
 def measured() -> Mapping[str, Any]:
     """Every writer: figures of every text, each for the parts of its pieces."""
-    from ropewalk import load
-    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.measure.comparison.store import provenance
-    from ropewalk.measure.material.subject import Subject
-    from ropewalk.models import path_of
 
-    model, tokenizer = load(path_of("default"), dtype=torch.float32), fetch_tokenizer(path_of("default"))
-    subject = Subject(model=model, tokenizer=tokenizer, corpus=CORPUS, longest=TIMES * TRAINED + WRITTEN)
+    opened = carried()
+    subject = opened.subject(CORPUS, TIMES * TRAINED + WRITTEN)
     texts, projects = subject.passages(TEXTS), subject.projects(TEXTS)
     with torch.no_grad():
-        figures = figures_of(model, texts, elsewhere(projects))
+        figures = figures_of(opened.model, texts, elsewhere(projects))
     return {"made": provenance(), "projects": projects, **figures}
 
 

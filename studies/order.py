@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
+from studies.carried import carried
 from studies.claims import ARTICLE_3, LEVEL, NATS, Claim, JudgedClaim, judge
 from studies.records import write
 
@@ -89,16 +90,14 @@ def increase(model: PreTrainedModel, ids: Tensor, behind: int) -> float:
 
 def measured() -> Mapping[str, Any]:
     """Every line and distance: one figure for each text."""
-    from ropewalk import extended, load
-    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+    from ropewalk import extended
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.comparison.store import provenance
-    from ropewalk.measure.material.subject import Subject
-    from ropewalk.models import path_of
 
-    model, tokenizer = load(path_of("default"), dtype=torch.float32), fetch_tokenizer(path_of("default"))
+    opened = carried()
+    model = opened.model
     length = trained_len(model)
-    subject = Subject(model=model, tokenizer=tokenizer, corpus=CORPUS, longest=length)
+    subject = opened.subject(CORPUS, length)
     increases: dict[str, dict[str, list[float]]] = {}
     for line in LINES:
         with torch.no_grad(), extended(model, line, target_len=TIMES * length):

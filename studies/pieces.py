@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk.measure.metrics.intervals import Estimate, minus, share
 
+from studies.carried import carried
 from studies.claims import ARTICLE_1, NOT_TESTABLE, POINTS, Claim, JudgedClaim, judge
 from studies.records import write
 
@@ -132,17 +133,11 @@ def answered(subject: Subject, asked: TwoFacts, random: Random) -> dict[str, boo
 
 def measured() -> Mapping[str, Any]:
     """Every question in both ways."""
-    import torch
-
-    from ropewalk import load
-    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.comparison.store import provenance
-    from ropewalk.measure.material.subject import Subject
-    from ropewalk.models import path_of
 
-    model, tokenizer = load(path_of("default"), dtype=torch.float32), fetch_tokenizer(path_of("default"))
-    subject = Subject(model=model, tokenizer=tokenizer, corpus=CORPUS, longest=trained_len(model))
+    opened = carried()
+    subject = opened.subject(CORPUS, trained_len(opened.model))
     found: dict[str, dict[str, list[bool]]] = {}
     for name, asked in ASKED.items():
         each = [answered(subject, asked, Random(f"{name}/{sample}")) for sample in range(QUESTIONS)]

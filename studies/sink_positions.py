@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
+from studies.carried import carried
 from studies.claims import ARTICLE_2, LEVEL, NATS, Claim, JudgedClaim, judge
 from studies.records import write
 
@@ -88,16 +89,14 @@ def losses_of(model: PreTrainedModel, ids: Tensor, length: int) -> dict[str, dic
 
 def measured() -> Mapping[str, Any]:
     """Both kinds of positions at every length: one figure for each text."""
-    from ropewalk import extended, load
-    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+    from ropewalk import extended
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.comparison.store import provenance
-    from ropewalk.measure.material.subject import Subject
-    from ropewalk.models import path_of
 
-    model, tokenizer = load(path_of("default"), dtype=torch.float32), fetch_tokenizer(path_of("default"))
+    opened = carried()
+    model = opened.model
     length = trained_len(model)
-    subject = Subject(model=model, tokenizer=tokenizer, corpus=CORPUS, longest=max(TIMES) * length)
+    subject = opened.subject(CORPUS, max(TIMES) * length)
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for positions, line in lines(length).items():
         with extended(model, line):

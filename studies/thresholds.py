@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from studies.carried import carried
 from studies.claims import ARTICLE_5, Claim, JudgedClaim
 from studies.records import write
 from studies.untrained import LOSS, SMALL, TIMES, Reading, Readings, below, verdict
@@ -87,14 +88,11 @@ def found_in(losses: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[Turns
 
 def measured() -> Mapping[str, Any]:
     """The search, and what it found beside YaRN on other texts."""
-    from ropewalk import load
-    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.comparison.store import provenance
     from ropewalk.measure.material.subject import Subject
-    from ropewalk.models import path_of
 
-    model, tokenizer = load(path_of("default"), dtype=torch.float32), fetch_tokenizer(path_of("default"))
+    model, tokenizer, _ = carried()
     length = trained_len(model)
 
     def part(first: int, count: int, thresholds: Iterable[Turns]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from ropewalk.measure.metrics.intervals import Estimate, crossed_mean
 
+from studies.carried import carried
 from studies.claims import ARTICLE_1, ARTICLE_3, ARTICLE_5, LEVEL, NATS, Claim, JudgedClaim, Unit, judge
 from studies.records import command_of, read, write
 
@@ -332,20 +333,16 @@ def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
 
     The losses have to be of the same model and texts.
     """
-    import torch
-
-    from ropewalk import extended, load
-    from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+    from ropewalk import extended
     from ropewalk.hf.probe.facts import trained_len
     from ropewalk.measure.diagnostics import logit_growth
-    from ropewalk.measure.material.subject import Subject, marks_of
-    from ropewalk.models import path_of
+    from ropewalk.measure.material.subject import marks_of
 
-    place = path_of("default")
-    model, tokenizer = load(place, dtype=torch.float32), fetch_tokenizer(place)  # as `compare` reads it
+    opened = carried()
+    model, tokenizer, _ = opened
     length = trained_len(model)
     corpus = results["marks"]["corpus"]
-    subject = Subject(model=model, tokenizer=tokenizer, corpus=corpus, longest=max(TIMES) * length)
+    subject = opened.subject(corpus, max(TIMES) * length)
     if results["marks"]["weights"] != marks_of(model, tokenizer)["weights"]:
         sys.exit("the losses are of another model than the one that Ropewalk carries")
     if results["made"]["texts"][:LOGIT_TEXTS] != subject.text_marks(LOGIT_TEXTS)[:LOGIT_TEXTS]:
