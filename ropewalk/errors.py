@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, TypeVar
 
 EXTRAS = {
@@ -129,11 +130,20 @@ def name_errors(what: str) -> Iterator[None]:
 def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
     """The error that names the extra with the package, or the package itself."""
     name = (missing.name or str(missing)).partition(".")[0]
-    # Ropewalk is not on the package index yet.
-    extra = f"in a checkout of Ropewalk, pip install '.[{EXTRAS.get(name)}]' -c constraints.txt"
-    return NotInstalled.because(
-        name, f"{name} is not installed", remedy=extra if name in EXTRAS else f"pip install {name}"
-    )
+    remedy = f"pip install {name}"
+    if name in EXTRAS and _from_index():
+        remedy = f"pip install 'ropewalk[{EXTRAS[name]}]'"
+    elif name in EXTRAS:
+        remedy = f"in a checkout of Ropewalk, pip install '.[{EXTRAS[name]}]' -c constraints.txt"
+    return NotInstalled.because(name, f"{name} is not installed", remedy=remedy)
+
+
+def _from_index() -> bool:
+    """Whether pip took Ropewalk from a package index: it writes down any other place (PEP 610)."""
+    try:
+        return distribution("ropewalk").read_text("direct_url.json") is None
+    except PackageNotFoundError:  # a checkout on the path
+        return False
 
 
 def is_out_of_memory(error: BaseException) -> bool:

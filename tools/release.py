@@ -1,11 +1,17 @@
-"""Builds wheel and sdist, checks their metadata, and uses the wheel in a clean environment outside of this checkout.
+"""Builds what goes to the package index, checks it, and uses it in a clean environment outside of this checkout.
 
-python tools/release.py         (make dist)
+python tools/release.py         build, check and use (make dist)
+python tools/release.py --use   use what was built, under this Python (make use-dist PYTHON=python3.13)
 python tools/release.py --tag   tag what was built before (make release)
+
+There are two distributions: ropewalk, and ropewalk-demo-model, the model that Ropewalk carries. The first is small since
+it is without the second; a checkout has both.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,60 +25,167 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-NEEDED = ("py.typed", "models/default/model.safetensors", "models/default/config.json", "models/default/tokenizer.json")
+BILL = ROOT / "build" / "ropewalk.cdx.json"  # every package that the wheel brings, with version and licence
+MODEL = "ropewalk/models/default"
+NEEDED = ("ropewalk/py.typed", "ropewalk/page/web/library/uPlot.iife.min.js")
+LICENCES = ("LICENSE", "ropewalk/page/web/library/LICENSE")
+LARGEST = 2_000_000  # bytes of ropewalk's wheel
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 QUICK = ("compare", "default", "yarn", "--lengths", "512,1k", "--samples", "2", "--tasks", "passkey:samples=2")
+UNPUBLISHED = "not on the package index yet"
 
 
 def main() -> None:
     """All of it; the first failure ends it."""
+    begun = time.monotonic()
     if "--tag" in sys.argv:
         print(f"tagged {tag(ROOT)}; git push --tags publishes it")
         return
-    begun = time.monotonic()
+    if "--use" in sys.argv:
+        _use(sys.executable)
+        return
     shutil.rmtree(DIST, ignore_errors=True)
-    _run(sys.executable, "-m", "build", "--outdir", DIST, ROOT)
-    wheel, sdist = next(DIST.glob("*.whl")), next(DIST.glob("*.tar.gz"))
-    _run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
-    _check_files(wheel, sdist)
     with tempfile.TemporaryDirectory() as folder:
-        _use(wheel, Path(folder))
-    print(f"{wheel.name} and {sdist.name} are in dist/, ready; {time.monotonic() - begun:.0f} s")
+        for stage in (_without_model(Path(folder) / "ropewalk"), _model_alone(Path(folder) / "model")):
+            _run(sys.executable, "-m", "build", "--outdir", DIST, stage)
+        _check_files(Path(folder) / "ropewalk")
+    _run(sys.executable, "-m", "twine", "check", "--strict", *sorted(DIST.iterdir()))
+    pythons = [one for one in (shutil.which(f"python{version}") for version in PYTHONS) if one] or [sys.executable]
+    for python in pythons:
+        _use(python, bill=BILL if python == pythons[-1] else None)
+    kilobytes = ", ".join(f"{path.name} {path.stat().st_size / 1000:,.0f} kB" for path in sorted(DIST.iterdir()))
+    print(f"in dist/, ready: {kilobytes}; its bill of materials is {BILL.relative_to(ROOT)}")
+    print(f"used under {', '.join(Path(one).name for one in pythons)}; {time.monotonic() - begun:.0f} s")
 
 
-def _check_files(wheel: Path, sdist: Path) -> None:
-    """Nothing of the package is left out: every source file, and the data that it reads."""
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "ropewalk").rglob("*.py")}
-    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "ropewalk").rglob("*.html")}
-    needed = sources | templates | {f"ropewalk/{name}" for name in NEEDED}
-    with zipfile.ZipFile(wheel) as archive:
-        missing = needed - set(archive.namelist())
-    with tarfile.open(sdist) as archive:
-        missing |= needed - {name.partition("/")[2] for name in archive.getnames()}
+def _without_model(stage: Path) -> Path:
+    """The checkout's files but for the model; links of README lead to the repository, where its address is known."""
+    for name in _said("git", "ls-files", cwd=ROOT).splitlines():
+        if not name.startswith(f"{MODEL}/") and (ROOT / name).is_file():
+            (stage / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, stage / name)
+    if address := repository():
+        project, readme = stage / "pyproject.toml", stage / "README.md"
+        project.write_text(project.read_text("utf-8") + f"\n[project.urls]\n{_urls(address)}\n", "utf-8")
+        readme.write_text(absolute_links(readme.read_text("utf-8"), f"{address}/blob/v{version_of(ROOT)}"), "utf-8")
+    else:
+        print("no address of a repository is known (git remote add origin ...): the metadata has no URLs")
+    return stage
+
+
+def _model_alone(stage: Path) -> Path:
+    """The model, and the description of its own distribution."""
+    shutil.copytree(ROOT / MODEL, stage / MODEL)
+    shutil.copy2(ROOT / "LICENSE", stage / "LICENSE")
+    project = (ROOT / "tools" / "demo_model.toml").read_text("utf-8").replace("@version@", version_of(ROOT))
+    if address := repository():
+        project += f"\n[project.urls]\n{_urls(address)}\n"
+    (stage / "pyproject.toml").write_text(project, "utf-8")
+    return stage
+
+
+def repository() -> str:
+    """The address of the repository: of the workflow that runs, or that the checkout was cloned from; '' for a folder."""
+    if name := os.environ.get("GITHUB_REPOSITORY"):
+        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+    found = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True, check=False)
+    address = re.sub(r"^git@([^:]+):", r"https://\1/", found.stdout.strip()).removesuffix(".git")
+    return address if address.startswith("https://") else ""
+
+
+def _urls(address: str) -> str:
+    pages = {"Source": address, "Changelog": f"{address}/blob/main/CHANGELOG.md", "Issues": f"{address}/issues"}
+    return "\n".join(f'{name} = "{page}"' for name, page in pages.items())
+
+
+def absolute_links(text: str, folder: str) -> str:
+    """A page whose links to files of the checkout lead to a folder on the web; the index shows README without them."""
+    return re.sub(r"\]\((?!https?://|#)([^)]+)\)", rf"]({folder}/\1)", text)
+
+
+def version_of(root: Path) -> str:
+    """The version that ropewalk/__init__.py states."""
+    found = re.search(r'^__version__ = "(.+)"$', (root / "ropewalk" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    return found[1] if found else sys.exit("ropewalk/__init__.py has no __version__")
+
+
+def _wheel(name: str) -> Path:
+    found = sorted(DIST.glob(f"{name}-*.whl"))
+    return found[0] if found else sys.exit(f"dist/ has no wheel of {name}; make dist builds it")
+
+
+def _check_files(stage: Path) -> None:
+    """Nothing of the package is left out: every source file, the data that it reads, and licences of what is not ours."""
+    package = (path for kind in ("*.py", "*.html", "*.js", "*.css", "*.j2") for path in (stage / "ropewalk").rglob(kind))
+    needed = {str(path.relative_to(stage)) for path in package} | set(NEEDED)
+    model = {f"{MODEL}/{path.name}" for path in (ROOT / MODEL).iterdir() if path.is_file()}
+    missing: set[str] = set()
+    for name, files in (("ropewalk", needed), ("ropewalk_demo_model", model)):
+        with zipfile.ZipFile(_wheel(name)) as archive:
+            missing |= files - set(archive.namelist())
+            licences = {found.partition("/licenses/")[2] for found in archive.namelist()}
+            missing |= set(LICENCES if name == "ropewalk" else LICENCES[:1]) - licences
+        with tarfile.open(next(DIST.glob(f"{name}-*.tar.gz"))) as archive:
+            missing |= files - {found.partition("/")[2] for found in archive.getnames()}
     if missing:
         sys.exit(f"missing from the archives: {', '.join(sorted(missing))}")
+    if (size := _wheel("ropewalk").stat().st_size) > LARGEST:
+        sys.exit(f"the wheel of ropewalk has {size:,} bytes; at most {LARGEST:,}, so see what came into it")
 
 
-def _use(wheel: Path, folder: Path) -> None:
-    """Install the wheel and run the quick comparison where no checkout is."""
-    venv.create(folder / "env", with_pip=True)
-    python = folder / "env" / "bin" / "python"
-    _run(python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel, cwd=folder)
-    _run(folder / "env" / "bin" / "ropewalk", *QUICK, "--out", folder / "report", cwd=folder)
-    if not (folder / "report" / "report.html").exists():
-        sys.exit("the installed wheel wrote no report")
+def _use(python: str, bill: Path | None = None) -> None:
+    """Install the wheels where no checkout is, first without the model, and run the quick comparison."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if python == sys.executable:
+            venv.create(folder / "env", with_pip=True)
+        else:
+            _run(python, "-m", "venv", folder / "env", cwd=folder)
+        inside = folder / "env" / "bin"
+        install = (inside / "python", "-m", "pip", "install", "--quiet", "--no-cache-dir")
+        _run(*install, "--constraint", ROOT / "constraints.txt", _wheel("ropewalk"), cwd=folder)
+        refused = subprocess.run([inside / "ropewalk", "inspect", "default"], cwd=folder, capture_output=True, text=True)
+        if refused.returncode != 2 or "pip install ropewalk-demo-model" not in refused.stderr:
+            sys.exit(f"without its model, `ropewalk inspect default` said: {refused.stdout}{refused.stderr}")
+        if bill:
+            write_bill(bill, inside / "python")
+        _run(*install, _wheel("ropewalk_demo_model"), cwd=folder)
+        _run(inside / "ropewalk", *QUICK, "--out", folder / "report", cwd=folder)
+        if not (folder / "report" / "report.html").exists():
+            sys.exit("the installed wheel wrote no report")
+
+
+def write_bill(bill: Path, python: Path) -> None:
+    """A CycloneDX bill of materials: the packages of an environment, and the scripts that come inside ropewalk."""
+    bill.parent.mkdir(parents=True, exist_ok=True)
+    _run(sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", bill, python)
+    found = json.loads(bill.read_text("utf-8"))
+    found["components"] += [vendored(ROOT / "ropewalk" / "page" / "web" / "library")]
+    bill.write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+
+
+def vendored(folder: Path) -> dict[str, object]:
+    """The library that a folder of the package has, as its README names it."""
+    named = re.search(r"\buPlot (\d+\.\d+\.\d+)", (folder / "README.md").read_text("utf-8"))
+    version = named[1] if named else sys.exit(f"{folder}/README.md names no version of uPlot")
+    purl = f"pkg:npm/uplot@{version}"
+    licences = [{"license": {"id": "MIT"}}]
+    return {"type": "library", "bom-ref": purl, "name": "uplot", "version": version, "licenses": licences, "purl": purl}
 
 
 def tag(root: Path) -> str:
     """Tag the version of a checkout: one that is committed, and whose changes are all listed under that version."""
     if _said("git", "status", "--porcelain", cwd=root):
         sys.exit("the checkout has changes that are not committed; commit them first")
-    found = re.search(r'^__version__ = "(.+)"$', (root / "ropewalk" / "__init__.py").read_text("utf-8"), re.MULTILINE)
-    version = found[1] if found else sys.exit("ropewalk/__init__.py has no __version__")
+    version = version_of(root)
     unreleased, listed, _ = (root / "CHANGELOG.md").read_text("utf-8").partition(f"\n## [{version}] - ")
     if not listed:
         sys.exit(f"CHANGELOG.md has no section [{version}]; add it, with its date")
     if "\n- " in unreleased:
         sys.exit(f"CHANGELOG.md lists changes above [{version}]; move them there, or raise __version__")
+    for page in root.glob("README*.md"):
+        if UNPUBLISHED in page.read_text("utf-8"):
+            sys.exit(f"{page.name} says that Ropewalk is {UNPUBLISHED}; write `pip install ropewalk` there")
     name = f"v{version}"
     if _said("git", "tag", "--list", name, cwd=root):
         sys.exit(f"{name} is tagged already; raise __version__")
