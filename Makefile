@@ -88,8 +88,8 @@ carried: .venv/installed
 		--set learning_rate=1.5e-3 --set warmup=0.02 --set decay=0.8 \
 		--set passkey=0.1 --set named_values=0.03 --set repeats=0.04 --set recall=0.03
 
-# Wheels and sdists of ropewalk and of the model that it carries, checked, installed into clean environments of every Python
-# from 3.10 to 3.13 that is here, and used outside of this checkout: some minutes. Writes build/ropewalk.cdx.json, a bill of materials.
+# Wheels and sdists of ropewalk and of the model that it carries, checked, installed into a clean environment and used outside
+# of this checkout: some minutes. Writes build/ropewalk.cdx.json too, a bill of materials.
 dist: .venv/release-installed
 	$(BIN)/python tools/release.py
 

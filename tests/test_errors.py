@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ropewalk import errors
+from ropewalk import errors, models
 from ropewalk.errors import is_out_of_memory
 
 from architecture.tree import FILES, assert_none, nodes
@@ -60,6 +60,27 @@ def test_what_is_missing_is_named_with_what_brings_it(package, remedy):
     refusal = errors.not_installed(ModuleNotFoundError(f"No module named {package!r}", name=package))
     assert isinstance(refusal, ImportError)
     assert str(refusal) == f"{package.split('.')[0]} is not installed; {remedy}"
+
+
+def test_a_package_from_the_index_names_its_own_extra(monkeypatch):
+    """pip writes direct_url.json for all that is not from an index: PEP 610."""
+
+    class FromIndex:
+        def read_text(self, name):
+            assert name == "direct_url.json"
+
+    monkeypatch.setattr(errors, "distribution", lambda name: FromIndex())
+    refusal = errors.not_installed(ModuleNotFoundError("No module named 'ray'", name="ray"))
+    assert str(refusal) == "ray is not installed; pip install 'ropewalk[cluster]'"
+
+
+def test_a_model_that_is_not_installed_is_named_with_what_brings_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(models, "DEFAULT", tmp_path)
+    assert models.path_of("./mine") == "./mine"
+    with pytest.raises(
+        errors.NotInstalled, match="the model default is not installed; pip install ropewalk-demo-model"
+    ):
+        models.path_of("default")
 
 
 def test_extras_are_those_of_the_project():

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.release import tag
+from tools.release import absolute_links, tag, vendored
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -52,15 +52,33 @@ def test_a_version_is_tagged_once(checkout):
         ),
         ("CHANGELOG.md", "## [Unreleased]\n", True, r"has no section \[1.2.0\]; add it"),
         ("ropewalk/__init__.py", "", True, "has no __version__"),
+        ("README.zh.md", "Ropewalk is not on the package index yet", True, r"README.zh.md says .*; write `pip install"),
     ],
 )
 def test_what_is_no_release_is_not_tagged(checkout, file, text, committed, said):
     (checkout / file).write_text(text)
     if committed:
-        git(checkout, "commit", "-qam", "More")
+        git(checkout, "add", "-A")
+        git(checkout, "commit", "-qm", "More")
     with pytest.raises(SystemExit, match=said):
         tag(checkout)
     assert git(checkout, "tag", "--list") == []
+
+
+def test_links_of_the_index_lead_to_the_repository():
+    text = "[a](docs/a.md), [b](https://b.org/x), [c](#c) and ![d](docs/d.png)"
+    assert absolute_links(text, "https://r/blob/v1") == (
+        "[a](https://r/blob/v1/docs/a.md), [b](https://b.org/x), [c](#c) and ![d](https://r/blob/v1/docs/d.png)"
+    )
+
+
+def test_the_bill_of_materials_names_what_comes_inside():
+    found = vendored(ROOT / "ropewalk" / "page" / "web" / "library")
+    script = (ROOT / "ropewalk/page/web/library/uPlot.iife.min.js").read_text("utf-8")
+    assert f"(v{found['version']})" in script[:300]
+    assert found["purl"] == f"pkg:npm/uplot@{found['version']}"
+    libraries = {path.parent for path in (ROOT / "ropewalk").rglob("*.min.js")}
+    assert libraries == {ROOT / "ropewalk" / "page" / "web" / "library"}  # others would be missing from the bill
 
 
 def steps(workflow):

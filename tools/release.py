@@ -4,8 +4,8 @@ python tools/release.py         build, check and use (make dist)
 python tools/release.py --use   use what was built, under this Python (make use-dist PYTHON=python3.13)
 python tools/release.py --tag   tag what was built before (make release)
 
-There are two distributions: ropewalk, and ropewalk-demo-model, the model that Ropewalk carries. The first is small since
-it is without the second; a checkout has both.
+There are two distributions: ropewalk, and ropewalk-demo-model, the model that Ropewalk carries. The first is small
+since it is without the second; a checkout has both.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 BILL = ROOT / "build" / "ropewalk.cdx.json"  # every package that the wheel brings, with version and licence
 MODEL = "ropewalk/models/default"
+SOURCES = ("*.py", "*.html", "*.js", "*.css")
 NEEDED = ("ropewalk/py.typed", "ropewalk/page/web/library/uPlot.iife.min.js")
 LICENCES = ("LICENSE", "ropewalk/page/web/library/LICENSE")
 LARGEST = 2_000_000  # bytes of ropewalk's wheel
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 QUICK = ("compare", "default", "yarn", "--lengths", "512,1k", "--samples", "2", "--tasks", "passkey:samples=2")
 UNPUBLISHED = "not on the package index yet"
 
@@ -42,7 +42,7 @@ def main() -> None:
         print(f"tagged {tag(ROOT)}; git push --tags publishes it")
         return
     if "--use" in sys.argv:
-        _use(sys.executable)
+        _use()
         return
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -50,12 +50,11 @@ def main() -> None:
             _run(sys.executable, "-m", "build", "--outdir", DIST, stage)
         _check_files(Path(folder) / "ropewalk")
     _run(sys.executable, "-m", "twine", "check", "--strict", *sorted(DIST.iterdir()))
-    pythons = [one for one in (shutil.which(f"python{version}") for version in PYTHONS) if one] or [sys.executable]
-    for python in pythons:
-        _use(python, bill=BILL if python == pythons[-1] else None)
+    _use(bill=True)
     kilobytes = ", ".join(f"{path.name} {path.stat().st_size / 1000:,.0f} kB" for path in sorted(DIST.iterdir()))
-    print(f"in dist/, ready: {kilobytes}; its bill of materials is {BILL.relative_to(ROOT)}")
-    print(f"used under {', '.join(Path(one).name for one in pythons)}; {time.monotonic() - begun:.0f} s")
+    print(
+        f"ready in dist/: {kilobytes}; {BILL.relative_to(ROOT)} lists what they bring; {time.monotonic() - begun:.0f} s"
+    )
 
 
 def _without_model(stage: Path) -> Path:
@@ -85,10 +84,11 @@ def _model_alone(stage: Path) -> Path:
 
 
 def repository() -> str:
-    """The address of the repository: of the workflow that runs, or that the checkout was cloned from; '' for a folder."""
+    """The address of the repository: the workflow's, or where the checkout was cloned from; '' for a folder."""
     if name := os.environ.get("GITHUB_REPOSITORY"):
         return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
-    found = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ("git", "remote", "get-url", "origin")
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     address = re.sub(r"^git@([^:]+):", r"https://\1/", found.stdout.strip()).removesuffix(".git")
     return address if address.startswith("https://") else ""
 
@@ -115,9 +115,9 @@ def _wheel(name: str) -> Path:
 
 
 def _check_files(stage: Path) -> None:
-    """Nothing of the package is left out: every source file, the data that it reads, and licences of what is not ours."""
-    package = (path for kind in ("*.py", "*.html", "*.js", "*.css", "*.j2") for path in (stage / "ropewalk").rglob(kind))
-    needed = {str(path.relative_to(stage)) for path in package} | set(NEEDED)
+    """Nothing is left out: every source file, the data that it reads, and the licences of what is not ours."""
+    sources = [path for kind in SOURCES for path in (stage / "ropewalk").rglob(kind)]
+    needed = {str(path.relative_to(stage)) for path in sources} | set(NEEDED)
     model = {f"{MODEL}/{path.name}" for path in (ROOT / MODEL).iterdir() if path.is_file()}
     missing: set[str] = set()
     for name, files in (("ropewalk", needed), ("ropewalk_demo_model", model)):
@@ -133,22 +133,20 @@ def _check_files(stage: Path) -> None:
         sys.exit(f"the wheel of ropewalk has {size:,} bytes; at most {LARGEST:,}, so see what came into it")
 
 
-def _use(python: str, bill: Path | None = None) -> None:
+def _use(bill: bool = False) -> None:
     """Install the wheels where no checkout is, first without the model, and run the quick comparison."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if python == sys.executable:
-            venv.create(folder / "env", with_pip=True)
-        else:
-            _run(python, "-m", "venv", folder / "env", cwd=folder)
+        venv.create(folder / "env", with_pip=True)
         inside = folder / "env" / "bin"
         install = (inside / "python", "-m", "pip", "install", "--quiet", "--no-cache-dir")
         _run(*install, "--constraint", ROOT / "constraints.txt", _wheel("ropewalk"), cwd=folder)
-        refused = subprocess.run([inside / "ropewalk", "inspect", "default"], cwd=folder, capture_output=True, text=True)
+        asked = (inside / "ropewalk", "inspect", "default")
+        refused = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)
         if refused.returncode != 2 or "pip install ropewalk-demo-model" not in refused.stderr:
             sys.exit(f"without its model, `ropewalk inspect default` said: {refused.stdout}{refused.stderr}")
         if bill:
-            write_bill(bill, inside / "python")
+            write_bill(BILL, inside / "python")
         _run(*install, _wheel("ropewalk_demo_model"), cwd=folder)
         _run(inside / "ropewalk", *QUICK, "--out", folder / "report", cwd=folder)
         if not (folder / "report" / "report.html").exists():
