@@ -9,6 +9,7 @@ from extension.outsiders import HALF, method_file
 
 import ropewalk as rw
 from ropewalk.errors import UnknownName
+from ropewalk.extension.citations import TITLES
 from ropewalk.extension.parsing import PRESETS
 from ropewalk.extension.slots import SLOTS
 from ropewalk.methods.docstrings import page_of
@@ -17,6 +18,7 @@ METHODS = {f"{slot}.{kind.name}": kind for slot, content in SLOTS.items() for ki
 YARN = """\
 @misc{peng2023-2309.00071,
   author = {Peng and others},
+  title = {{YaRN: Efficient Context Window Extension of Large Language Models}},
   year = {2023},
   eprint = {2309.00071},
   archivePrefix = {arXiv},
@@ -89,6 +91,7 @@ def test_everything_says_what_to_cite(name):
     for key, one in found.items():
         assert "author" in one or one["url"].startswith("https://github.com/"), key
         assert one.get("eprint", one.get("year", "")[2:])[:2] == one.get("year", "")[2:], key
+        assert one["title"], key  # most styles of LaTeX warn where there is none
 
 
 def test_an_object_and_a_file_are_cited_by_their_methods(tmp_path):
@@ -114,6 +117,13 @@ def test_a_method_of_a_file(tmp_path, source, comment, keys):
     assert f"% {path}:Half{comment if comment[0] == ':' else f' {comment}'}" in said
     if "{a}" in comment:
         assert entries(said)[keys[0]]["title"] == r"{50\% \textbraceleft{}a\textbraceright{} \& \#b}"
+
+
+def test_titles_are_of_papers_that_something_names():
+    sources = [page_of(one).source for one in (*PRESETS.values(), *METHODS.values())]
+    named = {number for source in sources for number in re.findall(r"arXiv:([\d.]+\d)", source)}
+    assert TITLES.keys() == named
+    assert all(title.isascii() and title == " ".join(title.split()) for title in TITLES.values())
 
 
 def test_an_unknown_name():
