@@ -139,7 +139,7 @@ def _use(bill: bool = False) -> None:
         folder = Path(name)
         venv.create(folder / "env", with_pip=True)
         inside = folder / "env" / "bin"
-        install = (inside / "python", "-m", "pip", "install", "--quiet", "--no-cache-dir")
+        install = (inside / "python", "-m", "pip", "install", "--quiet")
         _run(*install, "--constraint", ROOT / "constraints.txt", _wheel("ropewalk"), cwd=folder)
         asked = (inside / "ropewalk", "inspect", "default")
         refused = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=False)

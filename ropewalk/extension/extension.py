@@ -213,6 +213,8 @@ class Extension:
         """Both together. A slot for one method may be filled once; a wrapper goes around the other's schedule."""
         if not isinstance(other, Extension):
             return NotImplemented
+        _check_heads_keep_it(self, other)
+        _check_heads_keep_it(other, self)
         merged: dict[str, Any] = {}
         for name, slot in SLOTS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -380,6 +382,16 @@ def _combine_schedules(mine: Frequencies | None, theirs: Frequencies | None) -> 
     for name in [wrapper.name for wrapper in wrappers if wrapper.name in {other.name for other in more}]:
         raise Conflict.because("frequencies", f"{mine} and {theirs} both have {name}", remedy=f"name {name} once")
     return wrap(_one_of("frequencies", core, other), wrappers + more)
+
+
+def _check_heads_keep_it(whole: Extension, other: Extension) -> None:
+    """Refuse a schedule that key heads of the other term would not have."""
+    core = unwrap(whole.frequencies).core
+    for part in (other, *(override for _, override in other.layer_items)):
+        for _, stated in part.head_items:
+            own = unwrap(stated.frequencies).core
+            if core is not None and own is not None:
+                _one_of("frequencies", core, own)
 
 
 def _sees_all(reach: Reach, i: Tensor) -> bool:

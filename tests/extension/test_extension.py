@@ -209,6 +209,17 @@ def test_two_schedules_or_one_wrapper_twice_are_a_conflict(line, sentence):
         parse(line)
 
 
+@pytest.mark.parametrize("line", ["ms_poe+yarn:factor=4", "yarn:factor=4+ms_poe"])
+def test_a_schedule_that_heads_would_not_have_is_a_conflict(line):
+    with pytest.raises(Conflict, match="by_parts:factor=4 and interpolation:factor=.* are both schedules; keep one"):
+        parse(line, layers=4, key_heads=2)
+    assert parse("ms_poe+cope", layers=4, key_heads=2).layers  # a wrapper goes around each
+    by_hand = Extension(
+        frequencies=parse("yarn:factor=4").frequencies, layers=parse("ms_poe", layers=4, key_heads=2).layers
+    )
+    assert by_hand.layers  # in one extension it is what was written
+
+
 PARTS = ("yarn:factor=4", "resonance", "cope", "p_rope", "log_n", "window:window=8", "instead")
 
 
