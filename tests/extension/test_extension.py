@@ -211,7 +211,7 @@ def test_two_schedules_or_one_wrapper_twice_are_a_conflict(line, sentence):
 
 @pytest.mark.parametrize("line", ["ms_poe+yarn:factor=4", "yarn:factor=4+ms_poe"])
 def test_a_schedule_that_heads_would_not_have_is_a_conflict(line):
-    with pytest.raises(Conflict, match="by_parts:factor=4 and interpolation:factor=.* are both schedules; keep one"):
+    with pytest.raises(Conflict, match=r"by_parts:factor=4 and interpolation:factor=.* are both schedules; keep one"):
         parse(line, layers=4, key_heads=2)
     assert parse("ms_poe+cope", layers=4, key_heads=2).layers  # a wrapper goes around each
     by_hand = Extension(
