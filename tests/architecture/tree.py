@@ -1,6 +1,7 @@
 """The package as source text: files, imports, functions."""
 
 import ast
+import gc
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -99,6 +100,7 @@ class Walk:
 def visited(call: Callable[[], object]) -> set[str]:
     """The files of the package in which a Python function runs during a call."""
     walk = Walk()
+    gc.collect()  # what an earlier test left must not end within the call
     sys.setprofile(walk)
     walk.open = True
     try:
