@@ -139,9 +139,9 @@ def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
 
 
 def _from_index() -> bool:
-    """Whether pip took Ropewalk from a package index: it writes down any other place (PEP 610)."""
+    """Whether pip took Ropewalk from a package index: it writes down any other place, in a file (PEP 610)."""
     try:
-        return distribution("ropewalk").read_text("direct_url.json") is None
+        return all(path.name != "direct_url.json" for path in distribution("ropewalk").files or ())
     except PackageNotFoundError:  # a checkout on the path
         return False
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -65,13 +66,15 @@ def test_what_is_missing_is_named_with_what_brings_it(package, remedy):
 def test_a_package_from_the_index_names_its_own_extra(monkeypatch):
     """pip writes direct_url.json for all that is not from an index: PEP 610."""
 
-    class FromIndex:
-        def read_text(self, name):
-            assert name == "direct_url.json"
+    class Installed(NamedTuple):
+        files: list[Path]
 
-    monkeypatch.setattr(errors, "distribution", lambda name: FromIndex())
-    refusal = errors.not_installed(ModuleNotFoundError("No module named 'ray'", name="ray"))
-    assert str(refusal) == "ray is not installed; pip install 'ropewalk[cluster]'"
+    missing = ModuleNotFoundError("No module named 'ray'", name="ray")
+    files = [Path("ropewalk/errors.py"), Path("ropewalk-1.dist-info/RECORD")]
+    monkeypatch.setattr(errors, "distribution", lambda name: Installed(files))
+    assert str(errors.not_installed(missing)) == "ray is not installed; pip install 'ropewalk[cluster]'"
+    files.append(Path("ropewalk-1.dist-info/direct_url.json"))
+    assert "in a checkout of Ropewalk, pip install" in str(errors.not_installed(missing))
 
 
 def test_a_model_that_is_not_installed_is_named_with_what_brings_it(monkeypatch, tmp_path):

@@ -389,9 +389,9 @@ def _check_heads_keep_it(whole: Extension, other: Extension) -> None:
     core = unwrap(whole.frequencies).core
     for part in (other, *(override for _, override in other.layer_items)):
         for _, stated in part.head_items:
-            own = unwrap(stated.frequencies).core
-            if core is not None and own is not None:
-                _one_of("frequencies", core, own)
+            replacement = unwrap(stated.frequencies).core
+            if core is not None and replacement is not None:
+                _one_of("frequencies", core, replacement)
 
 
 def _sees_all(reach: Reach, i: Tensor) -> bool:
