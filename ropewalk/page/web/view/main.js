@@ -44,6 +44,9 @@
     showModel();
     showTarget();
     const sides = { a: read("a"), b: read("b") };
+    Ropewalk.lead.draw();
+    Ropewalk.lookup.draw();
+    Ropewalk.walk.draw();
     Ropewalk.schedule.draw(sides);
     Ropewalk.matrix.draw(sides);
     Ropewalk.logits.draw(sides);
