@@ -18,6 +18,7 @@ from torch import Tensor
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import minutes
+from ropewalk.hf.attach.handle import ATTENTION
 from ropewalk.hf.load_options import AUTO
 from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.measure.arguments import RunOptions
@@ -27,7 +28,7 @@ from ropewalk.measure.opened_model import OpenedModel, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.spec import Json
-from ropewalk.page.attended import attended, queries
+from ropewalk.page.attended import queries, read_text
 
 BASE = "rope"  # the line of the unchanged model on the page
 CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the first has no text that is long enough
@@ -68,7 +69,7 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
             bar.note(f"{label}; --no-read leaves it out")
             begun = time.monotonic()
             words = subject.tokenizer.batch_decode([[one] for one in ids_bn[0].tolist()])
-            rows = queries(words)
+            rows = queries(words[:-1])  # the last token is told, not read
             losses, keys = _read(subject, extensions, ids_bn, rows, refused, bar)
             bar.note(f"read in {minutes(time.monotonic() - begun)}")
     return {
@@ -133,12 +134,12 @@ def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) ->
     lengths = [int(facts.trained_len * times) for times in TIMES]
     lengths = [length for length in lengths if most is None or length <= most] or [most or lengths[-1]]
     for length in lengths:
-        needed = lines * seconds(length)  # of a text; and once more for the weights of attention
-        if 2 * needed > SECONDS and length != lengths[-1]:
+        needed = lines * seconds(length)  # of a text
+        if needed > SECONDS and length != lengths[-1]:
             continue
         for corpus in CORPORA:
             subject = opened.subject(corpus, length)
-            if count := subject.count(max(1, min(MOST_TEXTS, int(SECONDS / needed) - 1))):
+            if count := subject.count(max(1, min(MOST_TEXTS, int(SECONDS / needed)))):
                 return subject, count
     raise DoesNotFit("corpus", f"one with a held-out text of {lengths[-1]:,} tokens", " + ".join(CORPORA))
 
@@ -187,11 +188,14 @@ def _read(
     for done, (name, extension) in enumerate(extensions.items()):
         bar(done, len(extensions))
         try:
-            with subject.under(extension):
-                losses[name] = token_losses(subject.model, ids_bn).losses_bn.double().mean(0).cpu()
-            keys[name] = attended(subject, extension, ids_bn[:1], rows)
+            with subject.under(extension, mode=ATTENTION):
+                first = read_text(subject, ids_bn[:1], rows)
+                others = [token_losses(subject.model, ids_bn[1:]).losses_bn.double().cpu()] if len(ids_bn) > 1 else []
         except RopewalkError as reason:
             if name == BASE:
                 raise
             refused[name] = str(reason)
+            continue
+        losses[name] = torch.cat([first.losses_n[None], *others]).mean(0)
+        keys[name] = first.keys
     return losses, keys

@@ -1,10 +1,10 @@
 """The numbers of a walk in ten steps: what three kinds of methods do to one token of a text, the last one.
 
-Rotation is a number in base beta: pair i of d/2 turns by theta_i = beta^-i a token, beta = base^(2/d), as a digit of the
-position does (Su 2023, kexue.fm/9675). Slow pairs end training without a full turn; a longer text turns them further.
-Position interpolation divides all angles, NTK most those of slow pairs, YaRN by parts. log-n keeps the share of a key
-that stands out as keys become more (Su 2021, kexue.fm/8823). A window, and ReRoPE (Su 2023, kexue.fm/9708), change
-distances in place of angles.
+Rotation is a number in base beta: pair i of d/2 turns by theta_i = beta^-i a token, beta = base^(2/d), as a digit of
+the position does (Su 2023, kexue.fm/9675). Slow pairs end training without a full turn; in a longer text they turn
+further. Position interpolation divides all angles, NTK most those of slow pairs, YaRN by parts. log-n keeps the share
+of a key that stands out as keys become more (Su 2021, kexue.fm/8823). A window, and ReRoPE (Su 2023, kexue.fm/9708),
+change distances in place of angles.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ import torch
 
 import ropewalk as rw
 from ropewalk.cli.main import run
+from ropewalk.hf.attach.attention import capture_layers
 from ropewalk.measure.arguments import RunOptions
 from ropewalk.measure.opened_model import open_model
 from ropewalk.methods.facts import Facts
 from ropewalk.models import DEFAULT
 from ropewalk.page import html
 from ropewalk.page.assemble import first_lines
-from ropewalk.page.attended import queries
+from ropewalk.page.attended import queries, read_text
 from ropewalk.page.example import curves, read_example
 
 from hf.models import tiny
@@ -86,8 +87,23 @@ def test_what_is_read_is_what_the_model_computes(example):
     assert example["at"][-1] == 767
 
 
+def test_keys_are_those_of_a_whole_pass():
+    """Read in chunks with a cache, against one pass over the whole text, layer by layer."""
+    rows = [100, 700, 1498]
+    with open_model(str(DEFAULT), RunOptions()) as opened:
+        subject = opened.subject("stdlib", 1500)
+        ids = subject.passages(1)[0][None]
+        with rw.extended(opened.model, "rerope+log_n", target_len=1500, mode="attention"):
+            read = read_text(subject, ids, rows)
+            later = capture_layers(opened.model, ids, lambda one: one.layer.depth > 2 and list(map(one.weights, rows)))
+    for of_row, row in zip(read.keys, zip(*filter(None, later), strict=True), strict=True):
+        weights = torch.stack(row)[:, 0].double().mean((0, 1))
+        assert of_row[::2] == weights.topk(8).indices.tolist()
+        assert of_row[1::2] == pytest.approx(weights.topk(8).values.tolist(), abs=1e-4)
+
+
 def test_attention_goes_where_the_extension_lets_it(example):
-    assert example["queries"] == queries(example["tokens"])
+    assert example["queries"] == queries(example["tokens"][:-1])
     for line, keys in example["keys"].items():
         for query, row in zip(example["queries"], keys, strict=True):
             places, weights = row[::2], row[1::2]

@@ -26,6 +26,7 @@
       redraw();
       Ropewalk.live.redraw(true);
     });
+    Ropewalk.share.start();
     Ropewalk.state.listen(later);
     redraw();
     Ropewalk.live.start();

@@ -8,6 +8,8 @@ Ropewalk.words = (() => {
       "What a method of length extrapolation does to a model, drawn from its formula.",
       "一种长度外推方法对模型做了什么：直接由公式画出。",
     ],
+    share_link: ["Copy link", "复制链接"],
+    share_picture: ["Save as a picture", "保存为图片"],
     lead_title: ["Loss by position", "损失随位置变化"],
     lead_base: ["The base model", "基础模型"],
     lead_breaks: ["{name} breaks at {at} tokens", "{name}在 {at} token 处失效"],
@@ -48,7 +50,10 @@ Ropewalk.words = (() => {
     walk_next: ["Next", "下一步"],
     walk_play: ["Play", "播放"],
     walk_pause: ["Pause", "暂停"],
-    walk_position: ["Position {position}", "位置 {position}"],
+    walk_position: [
+      "Position {position}. Below each dial: the pair, and the tokens of a full turn.",
+      "位置 {position}。表盘下方：第几对，以及转一圈的 token 数。",
+    ],
     walk_pair: ["pair {pair}: {wave}", "第 {pair} 对：{wave}"],
     walk_dials: [
       "Eight pairs of dimensions as dials, fastest first, with the tokens of a full turn",
