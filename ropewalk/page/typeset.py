@@ -31,7 +31,7 @@ def mathml(formula: str) -> str:
 
 
 def latex(formula: str) -> str:
-    """A formula of a docstring as LaTeX for display, with a line for each of its own."""
+    """A formula of a docstring as LaTeX for display; one of several lines is an array."""
     arrays = [_array([[_latex(cell) for cell in line] for line in block]) for block in blocks(formula)]
     return arrays[0] if len(arrays) == 1 else _array([[array] for array in arrays])
 
@@ -75,6 +75,8 @@ def _mathml_leaf(leaf: Leaf) -> str:
 
 
 def _array(lines: list[list[str]]) -> str:
+    if len(lines) == 1:
+        return " ".join([*lines[0][:2], *(rf"\quad {cell}" for cell in lines[0][2:])])
     rows = [" & ".join(line) for line in lines]
     columns = "l" * max(map(len, lines))
     ends = [rf" \\[{'0.9em' if 'frac' in row else '0.3em'}]" for row in rows[:-1]]

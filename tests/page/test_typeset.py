@@ -67,6 +67,12 @@ def test_latex_of_a_block():
     )
 
 
+def test_latex_of_one_line():
+    assert latex("scale(i) = min(1, x)   for i <= L") == (
+        r"\mathrm{scale} ( i ) = \min ( 1 , x ) \quad \text{for } i \le L"
+    )
+
+
 def inside(formula):
     """The second cell of the only line, without spaces of a width."""
     cell = re.findall(r"<mtd[^>]*>(.*?)</mtd>", mathml(formula))[-1]
