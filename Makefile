@@ -72,9 +72,9 @@ docs: .venv/installed
 	$(BIN)/python -m studies.pages
 	$(BIN)/python -m studies.findings
 
-# A searchable site from docs/, in site/; needs no network.
+# A searchable site from docs/, in site/, each page also as Markdown; needs no network.
 site: .venv/installed
-	$(BIN)/zensical build --clean --strict
+	$(BIN)/python tools/website.py
 
 # The model that Ropewalk carries, trained anew in OUT on Python and the texts in BOOKS: two and a half hours of two cores.
 # It resumes where it was stopped. ropewalk/models/default/README.md says how the model that is there came about.

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import gallery  # noqa: E402
+import website  # noqa: E402
 
 
 def test_generated_pages_are_current():
@@ -49,20 +50,55 @@ def test_gallery_pictures_are_drawn(tmp_path, monkeypatch):
 
 def test_the_site_lists_every_page():
     config = (ROOT / "mkdocs.yml").read_text()
-    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} | set(website.CARRIED)
     listed = set(re.findall(r": ([\w/.-]+\.md)$", config, flags=re.MULTILINE))
     assert listed == pages
+
+
+def test_the_site_can_set_every_formula():
+    """A block of ```math is what one of our formulas becomes in LaTeX; the site has its MathML."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    blocks = [block for page in pages for block in re.findall(r"^```math\n(.*?)^```", page.read_text(), re.M | re.S)]
+    assert len(blocks) > 60
+    assert all(website.set_formula(block).count("<math") == 1 for block in blocks)
+
+
+def test_links_of_a_page_that_lies_elsewhere_lead_within_the_site(tmp_path):
+    (tmp_path / "README.zh.md").write_text(
+        "[a](docs/gallery.md#pi) [b](README.md) [c](studies/results/findings.zh.md) [d](Makefile) [e](https://kexue.fm)"
+    )
+    shown = website.carried_page("zh/index.md", tmp_path)
+    assert shown == "[a](../gallery.md#pi) [b](../index.md) [c](findings.md) d [e](https://kexue.fm)"
+
+
+def test_markdown_of_the_site(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "site" / "a").mkdir(parents=True)
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: R\nsite_description: What it is\nnav:\n- Home: index.md\n- Part:\n  - One: a/one.md\n"
+    )
+    (tmp_path / "NEWS.md").write_text("# News\n\nIt came. It stays.\n")
+    (tmp_path / "docs" / "index.md").write_text('--8<-- "NEWS.md"\n')
+    (tmp_path / "docs" / "a").mkdir()
+    (tmp_path / "docs" / "a" / "one.md").write_text("# One\n\n```bash\nx\n```\n\nSee [it](two.md), now.\n")
+    website.write_markdown(tmp_path, tmp_path / "site")
+    listed = "# R\n\n> What it is.\n\n- [Home](index.md): It came.\n\n## Part\n\n- [One](a/one.md): See it, now.\n"
+    assert (tmp_path / "site" / "llms.txt").read_text() == listed
+    assert (tmp_path / "site" / "index.md").read_text() == "# News\n\nIt came. It stays.\n\n"
+    whole = (tmp_path / "site" / "llms-full.txt").read_text()
+    assert whole.index("# News") < whole.index("See [it](two.md)")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site, built from a copy of what it is made of."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, copy)
+    for name in ("mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md", *website.CARRIED.values()):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
     for name in ("docs", "ropewalk"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
-    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    command = [sys.executable, str(ROOT / "tools" / "website.py"), str(copy)]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return copy / "site"
@@ -75,6 +111,21 @@ def test_the_site_finds_words_and_needs_no_network(site):
     assert {"guides/endless-chat.html", "decisions/0002-token-numbers-and-distances.html", "methods.html"} <= found
     front = (site / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="https?://[^"]+\.(?:js|css|woff2?)"', front)
+
+
+@pytest.mark.nightly
+def test_every_page_of_the_site_has_its_markdown_beside_it(site):
+    pages = {page.relative_to(site) for page in site.rglob("*.html")} - {Path("404.html")}
+    listed = {Path(link) for link in re.findall(r"\]\(([^)]+\.md)\): \S", (site / "llms.txt").read_text())}
+    assert {page.with_suffix(".md") for page in pages} == listed
+    assert all((site / page).read_text() in (site / "llms-full.txt").read_text() for page in listed)
+    assert "target_len" in (site / "api.md").read_text()
+
+
+@pytest.mark.nightly
+def test_formulas_of_the_site_are_set(site):
+    assert (site / "methods.html").read_text().count("<math") == sum(len(listed) for _, listed, *_ in SLOTS.values())
+    assert "<math" in (site / "guides" / "one-equation.html").read_text()
 
 
 @pytest.mark.nightly

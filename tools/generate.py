@@ -30,6 +30,7 @@ from ropewalk.measure.report.submitted import board_page
 from ropewalk.methods.docstrings import HOMES, page_of
 from ropewalk.methods.record import parameter_rows
 from ropewalk.methods.spec import Spec
+from ropewalk.page.typeset import latex
 
 ROOT = Path(__file__).resolve().parents[1]
 CARD = ROOT / "ropewalk" / "models" / "default" / "README.md"
@@ -78,7 +79,7 @@ def tasks_page() -> str:
 
 def _method(slot: str, method: type[Spec]) -> list[str]:
     page = page_of(method)
-    parts = [f"### {slot}.{method.name}", page.idea, f"```text\n{page.formula}\n```", f"Source: {page.source}"]
+    parts = [f"### {slot}.{method.name}", page.idea, f"```math\n{latex(page.formula)}\n```", f"Source: {page.source}"]
     parts += [page.notes] if page.notes else []
     return parts + _parameters(method)
 

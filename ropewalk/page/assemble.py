@@ -14,13 +14,15 @@ from ropewalk.methods.facts import Facts
 from ropewalk.methods.spec import Json
 from ropewalk.page.catalogue import catalogue
 from ropewalk.page.drawing import draw_all, grid, ground_of
+from ropewalk.page.walk import walk
 
 USUAL = Facts(trained_len=4096, head_dim=128, heads=32, layers=32)  # a Llama
-FIRST = ("yarn", "rerope+log_n")  # the lines that are shown at first
+FIRST = ("rope", "rerope+log_n")  # the lines that are shown at first: the unchanged model, and what we advise
 OFFERED = ("self_extend+log_n", "rerope_by_parts+log_n", "yarn+log_n", "xpos+bca")  # compositions beside the presets
 FACTORS, AT_FIRST = (1, 2, 4, 8, 16, 32, 64), 8  # target lengths, in trained lengths
 
-VIEW = ("dom", "words", "data", "state", "charts", "schedule", "matrix", "logits", "use")
+VIEW = ("dom", "words", "data", "state", "share", "charts", "schedule", "matrix", "logits", "use")
+VIEW += ("lead", "lookup", "scenes", "walk")
 LIVE = ("server", "panel", "losses", "attention", "chat", "live")
 SCRIPTS = ("library/uPlot.iife.min.js", *(f"view/{name}.js" for name in VIEW))
 SCRIPTS += (*(f"live/{name}.js" for name in LIVE), "view/main.js")
@@ -30,7 +32,6 @@ INDENT = re.compile(r"^(?:  )+", re.MULTILINE)  # halved in the page; a test see
 STYLES = ("library/uPlot.min.css", "style.css")
 
 
-@cache
 def html(
     facts: Facts = USUAL,
     *,
@@ -38,6 +39,7 @@ def html(
     target_len: int | None = None,
     own_schedule: str = "",
     presets: bool = True,
+    example: Json | None = None,
 ) -> str:
     """The whole page as one text.
 
@@ -46,7 +48,7 @@ def html(
     It draws what two extensions do to a model with these `facts`, at 1, 2, 4 ... 64 trained lengths and at
     `target_len`. All numbers are in it, for every preset and for the `lines`, of which it shows the first two. So it
     works from a file and on any static host. Without `presets` it asks the server that it came from to draw any other
-    line. `own_schedule` names the schedule that the model came with.
+    line. `own_schedule` names the schedule that the model came with. `example` is what the model showed on a text.
     """
     loader = PackageLoader("ropewalk.page", "web")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
@@ -57,17 +59,25 @@ def html(
 
     return environment.get_template("page.html").render(
         version=version("ropewalk"),
-        data=_data(facts, lines, target_len, presets) | {"own": own_schedule},
+        data=_data(facts, lines, target_len, presets) | {"own": own_schedule, "example": example},
         licence=source(LICENCE),
         scripts=[Markup(shortened(source(name))) for name in SCRIPTS],
         styles=map(source, STYLES),
     )
 
 
+def first_lines(lines: tuple[str, ...]) -> tuple[str, str]:
+    """The two that are shown at first: those that were asked for; one alone stands beside the unchanged model."""
+    base, advised = FIRST
+    a, b = lines[:2] if len(lines) > 1 else (base, *(line for line in lines if line != base), advised)[:2]
+    return a, b
+
+
+@cache
 def _data(facts: Facts, lines: tuple[str, ...], target_len: int | None, presets: bool) -> Json:
     """Everything that the scripts draw."""
     lengths = sorted({facts.trained_len * factor for factor in FACTORS} | ({target_len} if target_len else set()))
-    first = (*lines, *FIRST[len(lines) :])[:2]
+    first = first_lines(lines)
     drawn = ("rope", *first, *lines, *((*PRESETS, *OFFERED) if presets else ()))
     return {
         "catalogue": catalogue(),
@@ -81,6 +91,7 @@ def _data(facts: Facts, lines: tuple[str, ...], target_len: int | None, presets:
         },
         "first": {"a": first[0], "b": first[1], "to": target_len or AT_FIRST * facts.trained_len},
         "live": not presets,
+        "walk": walk(facts, target_len or AT_FIRST * facts.trained_len),
         "lengths": [grid(length) for length in lengths],
         **draw_all(drawn, facts, lengths),
     }

@@ -4,33 +4,44 @@ from __future__ import annotations
 
 from functools import cache
 
+from ropewalk.errors import RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import names_file
 from ropewalk.extension.outside import method_on_line, offered
 from ropewalk.extension.parsing import PRESETS
 from ropewalk.extension.slots import SLOTS, slot_of
 from ropewalk.methods.docstrings import page_of
-from ropewalk.methods.spec import Json
+from ropewalk.methods.spec import Json, Spec
+from ropewalk.page.typeset import mathml
 
 OURS = "ropewalk."  # begins the modules of our methods
 
 
 @cache
 def catalogue() -> Json:
-    """Presets by name, then methods by slot and name: the idea of each, and of a method its formula and source.
+    """Presets by name, then methods by slot and name: the idea of each, and of a method its formulas and source.
 
     catalogue()["yarn"]["idea"]
     """
     presets = {name: {"idea": page_of(preset).idea} for name, preset in PRESETS.items()}
-    methods = {f"{slot}.{spec.name}": page_of(spec) for slot, content in SLOTS.items() for spec in content.methods}
-    return {**presets, **{name: dict(zip(page._fields[:3], page, strict=False)) for name, page in methods.items()}}
+    methods = {f"{slot}.{spec.name}": _page(spec) for slot, content in SLOTS.items() for spec in content.methods}
+    return {**presets, **methods}
+
+
+def _page(kind: type[Spec]) -> dict[str, str]:
+    """Of a method its idea, formula and source; and the formula set, unless somebody's has signs that ours do not."""
+    page = page_of(kind)
+    try:
+        math = mathml(page.formula) if page.formula else ""
+    except RopewalkError:
+        math = ""
+    return {"idea": page.idea, "formula": page.formula, "source": page.source, "math": math}
 
 
 def pages_outside(extension: Extension) -> Json:
     """The same of the methods of an extension that are not Ropewalk's."""
     kinds = dict.fromkeys(type(spec) for spec in extension.methods)
-    outside = {f"{slot_of(kind)}.{kind.name}": page_of(kind) for kind in kinds if not kind.__module__.startswith(OURS)}
-    return {name: dict(zip(page._fields[:3], page, strict=False)) for name, page in outside.items()}
+    return {f"{slot_of(kind)}.{kind.name}": _page(kind) for kind in kinds if not kind.__module__.startswith(OURS)}
 
 
 def key_of(name: str) -> str:

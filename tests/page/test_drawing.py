@@ -53,6 +53,7 @@ def test_a_method_from_outside_has_its_page(tmp_path):
     line = f"{method_file(tmp_path)}:Half:factor=4"
     drawing = one(f"{line}+log_n")
     assert drawing["terms"] == ["frequencies.half", "log_n"]
+    assert drawing["pages"]["frequencies.half"].pop("math").startswith("<math")
     assert drawing["pages"]["frequencies.half"] == {
         "idea": "Half: every pair is slowed by the root of the factor.",
         "formula": "theta'_i = theta_i / sqrt(factor)",

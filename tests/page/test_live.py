@@ -20,7 +20,7 @@ def live(opened):
     """Opens the page at a server's address; gives the page and the requests that the server gets."""
     with serving() as (address, requests):
 
-        def opening(fragment="#lang=en"):
+        def opening(fragment="#lang=en&a=yarn"):
             page = opened(fragment, address=address, quiet=False, **DESK)
             page.wait_for_selector("#text")
             return page, requests
@@ -177,7 +177,7 @@ def test_a_chat_with_both(live):
 
 def test_a_model_without_a_chat_template_continues_the_text(opened):
     with serving(chat=False) as (address, requests):
-        page = opened("#lang=en", address=address, quiet=False, **DESK)
+        page = opened("#lang=en&a=yarn", address=address, quiet=False, **DESK)
         assert page.locator(f"text={PLAIN}").is_visible()
         page.fill("#message", "Once")
         page.click("#send")
@@ -189,7 +189,7 @@ def test_a_model_without_a_chat_template_continues_the_text(opened):
 
 def test_a_key_is_asked_for_and_kept_for_the_tab(opened):
     with serving(key="s3cret") as (address, _):
-        page = opened("#lang=en", address=address, quiet=False, **DESK)
+        page = opened("#lang=en&a=yarn", address=address, quiet=False, **DESK)
         page.wait_for_selector("#key")
         page.fill("#key", "wrong")
         page.click("button:text-is('Connect')")
@@ -272,7 +272,7 @@ def test_a_hostile_text_is_shown_as_text(live):
 
 def test_a_server_that_goes_away_is_said(opened):
     with serving() as (address, _):
-        page = opened("#lang=en", address=address, quiet=False, **DESK)
+        page = opened("#lang=en&a=yarn", address=address, quiet=False, **DESK)
         page.wait_for_selector("#text")
     page.fill("#text", TEXT)
     page.click("button:text-is('Measure')")

@@ -94,7 +94,10 @@ def test_a_line_is_described(opened):
     page = opened("#lang=en&a=self_extend%2Blog_n", **DESK)
     assert page.text_content("#about-a code") == "= self_extend:window=1024,group=19 + log_n"
     assert "log-n scaling of the logits" in page.text_content("#about-a > span")
-    assert "q_at = i//G + w - w//G" in page.text_content("#about-a pre")
+    assert page.locator("#about-a math").count() == 2
+    set_ = "".join(page.locator("#about-a math").first.text_content().split())
+    assert "=⌊i/G⌋+w" in set_  # q_at = i//G + w - w//G
+    assert page.locator("#about-a math [style]").count() == 0
     page.fill("#line-a", "hwfa")
     page.wait_for_function("() => document.querySelector('#about-a code').textContent.includes('; in layer -1: ')")
 
@@ -211,7 +214,7 @@ def test_charts_are_read_with_the_keyboard(opened):
 def test_everything_is_reached_by_the_tab_key_and_has_a_name(opened):
     page = opened("#lang=en", **DESK)
     names = []
-    for _ in range(60):
+    for _ in range(90):
         page.keyboard.press("Tab")
         name = page.evaluate(
             """() => {

@@ -11,13 +11,15 @@ import typer
 from ropewalk import folders
 from ropewalk.cli import completion
 from ropewalk.cli.models import To, require_known, target
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.files import holds
 from ropewalk.hf.load_options import require_plausible
 from ropewalk.hf.loading import silence_transformers
+from ropewalk.methods.spec import Json
 from ropewalk.models import path_of
 
 FILE = "ropewalk.html"
+WEIGHTS, LARGEST = ("*.safetensors", "*.bin"), 2**32  # files; and bytes of weights that are read unasked
 Model = Annotated[
     str,
     typer.Argument(
@@ -35,12 +37,25 @@ Lines = Annotated[
         help="extensions that the page has beside the presets, such as yarn:factor=3; it shows the first two",
     ),
 ]
+Read = Annotated[
+    bool | None,
+    typer.Option(
+        "--read/--no-read",
+        help="read held-out texts with the model, for loss and attention; by default where its weights are below 4 GiB",
+        show_default=False,
+    ),
+]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="where it is written, such as page.html")]
 Open = Annotated[bool, typer.Option("--open", help="show it in a browser")]
 
 
-def page(model: Model = "", extensions: Lines = None, to: To = "", out: Out = FILE, show: Open = False) -> None:
-    """Write a page that draws what two extensions do to a model: rotations, reach, logits. It needs no network."""
+def page(
+    model: Model = "", extensions: Lines = None, to: To = "", read: Read = None, out: Out = FILE, show: Open = False
+) -> None:
+    """Write a page that shows what two extensions do to a model: loss by position, attention, rotations, reach, logits.
+
+    It needs no network. Of a model with weights it first reads held-out texts, for a minute or two.
+    """
     place, lines, target_len = Path(out), tuple(extensions or ()), target(to)
     if not out or holds(place.is_dir):
         raise InvalidValue("--out", "a file, such as page.html", out)
@@ -49,16 +64,18 @@ def page(model: Model = "", extensions: Lines = None, to: To = "", out: Out = FI
 
         for line in lines:
             read_line(line)
-    folders.write_whole(place, _text(model, lines, target_len))
+    folders.write_whole(place, _text(model, lines, target_len, read))
     typer.echo(str(place))
     if show:
         webbrowser.open_new_tab(place.resolve().as_uri())
 
 
-def _text(model: str, lines: tuple[str, ...], target_len: int | None) -> str:
+def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool | None) -> str:
     """The page, for a model of which its config is enough."""
     if model:
         require_plausible(model, config_is_enough=True)
+    elif read:
+        raise InvalidValue("--read", "with a model that has weights, such as default", "no model")
     from ropewalk.page import html
 
     if not model:
@@ -67,4 +84,39 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None) -> str:
 
     silence_transformers()
     looked = sizes(model)
-    return html(looked.facts, lines=lines, target_len=target_len, own_schedule=looked.own_schedule)
+    example = _example(model, lines, target_len, wanted=read)
+    length = target_len or (example["length"] if example else None)
+    return html(looked.facts, lines=lines, target_len=length, own_schedule=looked.own_schedule, example=example)
+
+
+def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None) -> Json | None:
+    """What the model shows on held-out texts; nothing where it has no weights, or they are large and nobody asked."""
+    if wanted is False or (wanted is None and not _is_read(model)):
+        return None
+    from ropewalk.measure.arguments import RunOptions
+    from ropewalk.page.assemble import first_lines
+    from ropewalk.page.example import read_example
+
+    try:
+        return read_example(model, list(dict.fromkeys([*first_lines(lines), *lines])), target_len, RunOptions())
+    except RopewalkError as reason:  # a folder without a tokenizer, a corpus without a text of that length
+        if wanted:
+            raise
+        typer.echo(f"ropewalk: no text is read with the model: {reason}", err=True)
+        return None
+
+
+def _is_read(model: str) -> bool:
+    """Whether a model has weights here or on the hub, and few enough."""
+    place = Path(model)
+    if model.endswith(".json") or (place.is_dir() and not any(place.glob(kind) for kind in WEIGHTS)):
+        return False
+    from ropewalk.hf.checkpoint.fetch import fetch_config
+    from ropewalk.hf.use.stand_in import weight_bytes
+
+    is_small = weight_bytes(fetch_config(model)) <= LARGEST
+    if not is_small:
+        typer.echo(
+            "ropewalk: the page draws by formulas alone, since the weights are large; --read reads texts", err=True
+        )
+    return is_small

@@ -1,8 +1,8 @@
 """ALiBi: a penalty that grows linearly with distance, steeper in some heads than in others; no rotation.
 
     bias_h = -m_h distance
-    m_h = 2^(-8h/H), h = 1..H, where H is a power of two; otherwise those of the next lower power P, followed by every
-    second slope of 2P
+    m_h    = 2^(-8h/H),   h = 1..H   where H is a power of two,
+             otherwise those of the next lower power P, followed by every second slope of 2P
 
 Source: Press et al. 2021, arXiv:2108.12409, sec. 3; ofirpress/attention_with_linear_biases,
 fairseq/models/transformer.py.

@@ -154,7 +154,8 @@ Ropewalk.charts = (() => {
   // The heading of a figure: lines of text, and a key of the two accents where both are drawn.
   function caption(figure, title, soft, both) {
     const key = both ? [make("span", { class: "key side-a" }, "A"), make("span", { class: "key side-b" }, "B")] : [];
-    fill(figure.querySelector("figcaption"), ...[title].flat(), make("span", { class: "soft" }, ...key, soft ?? ""));
+    const words = [...[title].flat(), make("span", { class: "soft" }, ...key, soft ?? "")];
+    fill(figure.querySelector("figcaption"), Ropewalk.share.button(figure), ...words);
   }
 
   addEventListener("resize", () => {

@@ -44,5 +44,18 @@ Ropewalk.dom = (() => {
   // The colour of a name in the style sheet, as it is in this mode.
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-  return { byId, make, fill, whole, number, tokens, colour };
+  // MathML as elements: these attributes of it alone, since a policy may forbid styles.
+  const MATHML = "http://www.w3.org/1998/Math/MathML",
+    KEPT = ["display", "displaystyle", "form", "lspace", "rspace", "stretchy", "width"];
+  const set = (math) => copied(new DOMParser().parseFromString(math, "application/xml").documentElement);
+
+  function copied(node) {
+    if (node.nodeType === Node.TEXT_NODE) return node.data;
+    const element = document.createElementNS(MATHML, node.localName);
+    for (const name of KEPT) if (node.hasAttribute(name)) element.setAttribute(name, node.getAttribute(name));
+    element.append(...[...node.childNodes].map(copied));
+    return element;
+  }
+
+  return { set, byId, make, fill, whole, number, tokens, colour };
 })();

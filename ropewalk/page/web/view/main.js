@@ -1,7 +1,7 @@
 // The page as a whole: reads the lines, draws every panel, keeps the address.
 "use strict";
 (() => {
-  const { byId, make, fill, whole, number } = Ropewalk.dom;
+  const { byId, make, fill, whole, number, set } = Ropewalk.dom;
   const { state, times, change } = Ropewalk.state;
   const { find, ask, lengths, model, catalogue, live } = Ropewalk.data;
   const { t } = Ropewalk.words;
@@ -26,6 +26,7 @@
       redraw();
       Ropewalk.live.redraw(true);
     });
+    Ropewalk.share.start();
     Ropewalk.state.listen(later);
     redraw();
     Ropewalk.live.start();
@@ -44,6 +45,9 @@
     showModel();
     showTarget();
     const sides = { a: read("a"), b: read("b") };
+    Ropewalk.lead.draw();
+    Ropewalk.lookup.draw();
+    Ropewalk.walk.draw();
     Ropewalk.schedule.draw(sides);
     Ropewalk.matrix.draw(sides);
     Ropewalk.logits.draw(sides);
@@ -104,15 +108,22 @@
     const ideas = terms.map((term) => pageOf(term)?.idea ?? "").join(" ");
     const parts = made.map(([layer, text]) => (layer === null ? text : `${t("in_layer", { key: layer })}: ${text}`));
     const whole = parts.filter(Boolean).join("; ");
-    const pages = methods.map((name) => `${name}\n\n${pageOf(name).formula}\n\n${pageOf(name).source}`);
+    const pages = methods.flatMap((name) => page(name, pageOf(name)));
     return [
       make("span", {}, ideas),
       whole && whole !== line ? make("code", {}, `= ${whole}`) : null,
       pages.length
-        ? make("details", {}, make("summary", {}, t("formula")), make("pre", {}, pages.join("\n\n\n")))
+        ? make("details", {}, make("summary", {}, t("formula")), ...pages)
         : null,
     ];
   }
+
+  // A method: its formula set as mathematics, or as its docstring has it.
+  const page = (name, { formula, math, source }) => [
+    make("h3", {}, make("span", { class: "name" }, name)),
+    math ? make("div", { class: "wide", tabindex: 0, role: "group", "aria-label": name }, set(math)) : make("pre", {}, formula),
+    make("p", { class: "soft" }, source),
+  ];
 
   function showModel() {
     byId("model-summary").textContent = t("model_summary", {

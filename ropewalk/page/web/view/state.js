@@ -1,9 +1,10 @@
-// What the page shows: two lines, a target length, a language. It stands in the address, so that a link shows it too.
+// What the page shows: two lines, a target length, a step of the walk, a language. It stands in the address, so that a link shows it too.
 "use strict";
 Ropewalk.state = (() => {
   const { first: DEFAULTS } = Ropewalk.given;
   const { lengths, model } = Ropewalk.data;
-  const state = { ...DEFAULTS, language: null };
+  const state = { ...DEFAULTS, step: 1, language: null };
+  const STEPS = 10; // of the walk
   const listeners = [];
 
   // The one of the page's target lengths that is nearest to a number of tokens.
@@ -18,6 +19,7 @@ Ropewalk.state = (() => {
       a: values.get("a") ?? DEFAULTS.a,
       b: values.get("b") ?? DEFAULTS.b,
       to: nearest(Number(values.get("to") ?? DEFAULTS.to)),
+      step: Math.min(Math.max(Math.trunc(Number(values.get("step"))) || 1, 1), STEPS),
       language: values.get("lang") ?? null,
     });
   }
@@ -48,6 +50,7 @@ Ropewalk.state = (() => {
   function written() {
     const values = new Map();
     for (const name of ["a", "b", "to"]) if (state[name] !== DEFAULTS[name]) values.set(name, state[name]);
+    if (state.step !== 1) values.set("step", state.step);
     if (state.language) values.set("lang", state.language);
     return `#${[...values].map(([name, value]) => `${name}=${encoded(value)}`).join("&")}`;
   }

@@ -102,5 +102,5 @@ Ropewalk.use = (() => {
     return make("ul", { class: "warnings" }, words.length ? words : make("li", { class: "none" }, t("no_warning")));
   }
 
-  return { draw, quoted };
+  return { draw, quoted, copy };
 })();

@@ -1,0 +1,201 @@
+"""An example text, read by a model with its weights: loss by position, and where attention goes.
+
+The page opens with what this shows. The texts are held out, as those of `compare`. How far they go is what a minute and
+a half allows, by the time that a short text took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ropewalk.errors import DoesNotFit, RopewalkError
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import minutes
+from ropewalk.hf.attach.handle import ATTENTION
+from ropewalk.hf.load_options import AUTO
+from ropewalk.hf.probe.facts import parse_for_config
+from ropewalk.measure.arguments import RunOptions
+from ropewalk.measure.material.subject import Subject
+from ropewalk.measure.metrics.losses import edges, token_losses
+from ropewalk.measure.opened_model import OpenedModel, open_model
+from ropewalk.measure.progress import WorkProgress, showing_progress
+from ropewalk.methods.facts import Facts
+from ropewalk.methods.spec import Json
+from ropewalk.page.attended import queries, read_text
+
+BASE = "rope"  # the line of the unchanged model on the page
+CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the first has no text that is long enough
+TIMES = (8, 6, 4, 3, 2, 1.5)  # lengths that are tried, in trained lengths
+MOST_TEXTS, POINTS = 4, 256  # texts; and points of a curve
+SECONDS = 90.0  # that reading may take, by the estimate
+TRIED, SEED = 512, 0  # tokens of the text that is read for the estimate
+CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
+
+
+class Found(NamedTuple):
+    """What a curve shows: `breaks` at a place, `reads_on` to the end, or `rises` by so many nats at no clear place."""
+
+    kind: str
+    at: int = 0  # the place of a break
+    more: float = 0.0  # nats beyond the trained length, above those within
+
+
+def read_example(model: str, lines: Sequence[str], most: int | None, options: RunOptions) -> Json:
+    """What the page shows of a model that reads: the unchanged one and the lines, on the same texts.
+
+    Args:
+        model: with its weights.
+        lines: extensions. What the model refuses is told, and not read.
+        most: tokens of a text, at most; by default 8 trained lengths.
+        options: how the model is loaded.
+    """
+    if options.dtype == AUTO and not options.device and not torch.cuda.is_available():
+        options = replace(options, dtype="float32")  # a CPU may take ten times as long in half precision
+    with open_model(model, options) as opened:
+        facts = opened.subject(CORPORA[0], TRIED).facts
+        names = list(dict.fromkeys([BASE, *lines]))
+        subject, texts = _subject(opened, facts, most, len(names))
+        ids_bn = torch.stack([subject.begun(passage, subject.longest) for passage in subject.passages(texts)])
+        extensions, refused = _extensions(subject, names)
+        label = f"reading {texts} held-out texts of {subject.longest:,} tokens under {', '.join(extensions)}"
+        with showing_progress(label, shown="lines") as bar:
+            bar.note(f"{label}; --no-read leaves it out")
+            begun = time.monotonic()
+            words = subject.tokenizer.batch_decode([[one] for one in ids_bn[0].tolist()])
+            rows = queries(words[:-1])  # the last token is told, not read
+            losses, keys = _read(subject, extensions, ids_bn, rows, refused, bar)
+            bar.note(f"read in {minutes(time.monotonic() - begun)}")
+    return {
+        "model": subject.name,
+        "length": subject.longest,
+        "texts": texts,
+        "window": window_of(facts.trained_len),
+        "refused": refused,
+        **curves(losses, facts.trained_len),
+        "tokens": words,
+        "queries": rows,
+        "keys": keys,
+    }
+
+
+def window_of(trained_len: int) -> int:
+    """Tokens over whose losses a mean is taken: a sixteenth of the trained length."""
+    return max(1, trained_len // 16)
+
+
+def curves(losses: dict[str, Tensor], trained_len: int) -> Json:
+    """Of each line its curve, in as many points as are drawn, and what the curve shows; by the mean loss of tokens."""
+    window = window_of(trained_len)
+    smooth = {line: _smoothed(mean, window) for line, mean in losses.items()}
+    base = smooth[BASE]
+    points = sorted({max(window, stop) for _, stop in pairwise(edges(len(losses[BASE]), POINTS))})
+    return {
+        "at": points,
+        "losses": {line: [round(float(curve[at - window]), 3) for at in points] for line, curve in smooth.items()},
+        "found": {
+            line: found(losses[line], losses[BASE], curve, base, trained_len)._asdict()
+            for line, curve in smooth.items()
+        },
+    }
+
+
+def found(losses: Tensor, base_losses: Tensor, curve: Tensor, base: Tensor, trained_len: int) -> Found:
+    """What a line's curve shows beside the range that the unchanged model has within the trained length.
+
+    The range is that of the smoothed loss from a quarter of the trained length on. A line breaks where its smoothed
+    loss leaves the range for good. It reads on if it does not, and its mean beyond the trained length is not clearly
+    above that of the unchanged model within it.
+    """
+    window = len(losses) - len(curve) + 1
+    most = float(base[max(0, trained_len // 4 - window) : trained_len - window].max())
+    inside = (curve <= most + CLEAR).nonzero().flatten()
+    end = int(inside[-1]) + 1 if len(inside) else 0  # of the curve within the range; a point ends `window` tokens later
+    if len(curve) - end >= (len(losses) - trained_len) // 4:
+        return Found("breaks", at=end + window)
+    more = float(losses[trained_len - 1 :].mean() - base_losses[trained_len // 4 : trained_len - 1].mean())
+    return Found("reads_on") if more <= SAME else Found("rises", more=round(more, 2))
+
+
+def _smoothed(losses: Tensor, window: int) -> Tensor:
+    """The mean of the last `window` losses at each place that has as many before it."""
+    return losses.double().unfold(0, window, 1).mean(-1)
+
+
+def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) -> tuple[Subject, int]:
+    """Texts as long, and then as many, as the time allows; at least one of 1.5 trained lengths."""
+    seconds = _seconds(opened, facts)
+    lengths = [int(facts.trained_len * times) for times in TIMES]
+    lengths = [length for length in lengths if most is None or length <= most] or [most or lengths[-1]]
+    for length in lengths:
+        needed = lines * seconds(length)  # of a text
+        if needed > SECONDS and length != lengths[-1]:
+            continue
+        for corpus in CORPORA:
+            subject = opened.subject(corpus, length)
+            if count := subject.count(max(1, min(MOST_TEXTS, int(SECONDS / needed)))):
+                return subject, count
+    raise DoesNotFit("corpus", f"one with a held-out text of {lengths[-1]:,} tokens", " + ".join(CORPORA))
+
+
+def _seconds(opened: OpenedModel, facts: Facts) -> Callable[[int], float]:
+    """About how long a text takes, by its length: attention grows with the square of it."""
+    words = len(opened.tokenizer)
+    ids = torch.randint(words, (1, TRIED), generator=torch.Generator().manual_seed(SEED))
+    subject = opened.subject(CORPORA[0], TRIED)
+    with subject.as_trained():
+        token_losses(opened.model, ids[:, : TRIED // 8].to(subject.device))  # the first one takes longer
+        begun = time.monotonic()
+        token_losses(opened.model, ids.to(subject.device))
+        took = time.monotonic() - begun
+    linear = 2 * sum(weights.numel() for weights in opened.model.parameters())
+    of_a_key = 2 * facts.layers * facts.heads * facts.head_dim
+
+    def work(length: int) -> float:
+        return length * (linear + of_a_key * length)
+
+    return lambda length: took * work(length) / work(TRIED)
+
+
+def _extensions(subject: Subject, names: Sequence[str]) -> tuple[dict[str, Extension], dict[str, str]]:
+    """The extensions by line, built for the length that is read; and why a line cannot be read under."""
+    config, built, refused = subject.model.config.get_text_config(), {BASE: Extension()}, dict[str, str]()
+    for name in names:
+        try:
+            if name != BASE:
+                built[name] = parse_for_config(config, name, subject.longest, subject.facts)
+        except RopewalkError as reason:
+            refused[name] = str(reason)
+    return built, refused
+
+
+def _read(
+    subject: Subject,
+    extensions: dict[str, Extension],
+    ids_bn: Tensor,
+    rows: Sequence[int],
+    refused: dict[str, str],
+    bar: WorkProgress,
+) -> tuple[dict[str, Tensor], dict[str, list[list[float]]]]:
+    """Of each line the mean loss of every token, and what some tokens of the first text attend to."""
+    losses, keys = dict[str, Tensor](), dict[str, list[list[float]]]()
+    for done, (name, extension) in enumerate(extensions.items()):
+        bar(done, len(extensions))
+        try:
+            with subject.under(extension, mode=ATTENTION):
+                first = read_text(subject, ids_bn[:1], rows)
+                others = [token_losses(subject.model, ids_bn[1:]).losses_bn.double().cpu()] if len(ids_bn) > 1 else []
+        except RopewalkError as reason:
+            if name == BASE:
+                raise
+            refused[name] = str(reason)
+            continue
+        losses[name] = torch.cat([first.losses_n[None], *others]).mean(0)
+        keys[name] = first.keys
+    return losses, keys

@@ -1,0 +1,127 @@
+"""Builds site/: what Zensical makes of docs/, two pages that are written for GitHub, and Markdown for programs.
+
+python tools/website.py [FOLDER]
+
+Formulas are MathML, so no script sets them. Beside each page lies its Markdown; site/llms.txt lists these, with a line
+for each, and site/llms-full.txt has them all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from ropewalk.extension.slots import SLOTS
+from ropewalk.methods.docstrings import page_of
+from ropewalk.page.typeset import latex, mathml
+
+ROOT = Path(__file__).resolve().parents[1]
+EQUATION = "logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(i - j)"
+# Pages that lie elsewhere.
+CARRIED = {
+    "zh/index.md": "README.zh.md",
+    "zh/findings.md": "studies/results/findings.zh.md",
+}
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
+DOCSTRING = re.compile(r"^::: (ropewalk\.[\w.]+)$", re.MULTILINE)
+
+
+def set_formula(source: str, *_: Any, **__: Any) -> str:
+    """Superfences calls this for a block of ```math: LaTeX, which one of our formulas has become."""
+    return f'<div class="formula" style="overflow-x:auto" tabindex="0">{_formulas()[source.strip()]}</div>'
+
+
+@cache
+def _formulas() -> dict[str, str]:
+    """The MathML of every formula, by its LaTeX."""
+    formulas = [page_of(method).formula for _, methods, *_ in SLOTS.values() for method in methods]
+    return {latex(formula): mathml(formula) for formula in (*formulas, EQUATION)}
+
+
+def carried_page(page: str, root: Path) -> str:
+    """A page for GitHub as one of the site: links lead within the site, or are text."""
+    home = PurePosixPath(CARRIED[page])
+    places = {source: name for name, source in CARRIED.items()} | {"README.md": "index.md"}
+
+    def lead(match: re.Match[str]) -> str:
+        name, link, place = match[1], match[2], match[3] or ""
+        target = os.path.normpath(home.parent / link)
+        if target in places or target.startswith("docs/"):
+            inside = places.get(target, target.removeprefix("docs/"))
+            return f"[{name}]({os.path.relpath(inside, PurePosixPath(page).parent)}{place})"
+        return name
+
+    return LINK.sub(lead, (root / home).read_text())
+
+
+def markdown_of(page: str, root: Path) -> str:
+    """A page as a program reads it: with what it includes, and docstrings in place of their names."""
+    text = (root / "docs" / page).read_text()
+    text = SNIPPET.sub(lambda match: (root / match[1]).read_text(), text)
+    return DOCSTRING.sub(lambda match: _docstring(match[1]), text)
+
+
+def _docstring(name: str) -> str:
+    value = pkgutil.resolve_name(name)
+    signature = str(inspect.signature(value)) if callable(value) else ""
+    return f"### {name}\n\n```text\n{name.rpartition('.')[2]}{signature}\n\n{inspect.getdoc(value)}\n```"
+
+
+def pages_of(nav: list[Any], section: str = "") -> list[tuple[str, str, str]]:
+    """Section, title and path of each page, in the order of mkdocs.yml."""
+    pages = []
+    for entry in nav:
+        for title, under in entry.items():
+            inner = section or title
+            pages += [(section, title, under)] if isinstance(under, str) else pages_of(under, inner)
+    return pages
+
+
+def first_sentence(text: str) -> str:
+    """What a page is about: the first sentence of its first paragraph."""
+    paragraphs = [part for part in re.split(r"\n\s*\n", text) if re.match(r"(?!```)[\w*`\[\"《]", part)]
+    line = " ".join(LINK.sub(r"\1", paragraphs[0]).split()) if paragraphs else ""
+    return re.split(r"(?<=[.。])(?: |(?<=。))", line)[0].rstrip(":：")
+
+
+def write_markdown(root: Path, site: Path) -> None:
+    """Every page's Markdown beside its HTML, their list, and all of them in one file."""
+    config = yaml.safe_load((root / "mkdocs.yml").read_text())
+    listed, whole, last = [f"# {config['site_name']}", "", f"> {config['site_description']}.", ""], [], ""
+    for section, title, page in pages_of(config["nav"]):
+        text = markdown_of(page, root)
+        (site / page).write_text(text)
+        if section != last:
+            listed += ["", f"## {section}", ""]
+        listed.append(f"- [{title}]({page}): {first_sentence(text)}")
+        whole.append(f"<!-- {page} -->\n\n{text}")
+        last = section
+    (site / "llms.txt").write_text("\n".join(listed) + "\n")
+    (site / "llms-full.txt").write_text("\n\n".join(whole))
+
+
+def main(root: Path) -> None:
+    """Build."""
+    for page in CARRIED:
+        (root / "docs" / page).parent.mkdir(exist_ok=True)
+        (root / "docs" / page).write_text(carried_page(page, root))
+    paths = os.pathsep.join([str(Path(__file__).parent), str(root), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": paths}, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    write_markdown(root, root / "site")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT)
