@@ -1,6 +1,7 @@
 """Generated pages are what the sources say."""
 
 import json
+import math
 import pkgutil
 import re
 import shutil
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from PIL import Image
 
 import ropewalk as rw
 from ropewalk.extension.slots import SLOTS
@@ -46,6 +49,33 @@ def test_gallery_pictures_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(gallery.presets, "ALL", [gallery.presets.rerope, gallery.presets.xpos, gallery.presets.hwfa])
     gallery.draw_gallery(tmp_path)
     assert {path.stem for path in tmp_path.iterdir()} == {"rerope", "xpos", "hwfa", "partial"}
+
+
+def new_pairs(line):
+    return gallery._share_of_new_pairs(
+        rw.parse(line, trained_len=32, target_len=64, layers=4).at_layer(0, gallery.SMALL)
+    )
+
+
+def test_red_in_the_gallery_is_a_new_angle():
+    distance = torch.arange(64)[:, None] - torch.arange(64)
+    assert torch.equal(new_pairs("rope"), (distance >= 32).double())
+    for line in ("pi", "yarn", "rerope", "self_extend", "nope", "window", "hwfa"):
+        assert not new_pairs(line).any(), line
+    # NTK slows pair i by 2^(i/31), fastest first; 26 of 32 do not turn once in 32 tokens.
+    slow = [i for i in range(32) if 32 * 10_000 ** (-i / 32) < 2 * math.pi]
+    assert len(slow) == 26
+    for n in (32, 40, 63):
+        expected = sum((n + 1) / 2 ** (i / 31) > 32 * (1 + 1e-9) for i in slow) / 26
+        assert new_pairs("ntk")[63, 63 - n] == pytest.approx(expected)
+
+
+def test_a_gallery_picture_of_layers_has_a_row_for_each_kind(tmp_path):
+    for line in ("rerope", "hwfa_rerope"):
+        gallery._draw(line, tmp_path / f"{line}.png")
+    one, two = (Image.open(tmp_path / f"{line}.png") for line in ("rerope", "hwfa_rerope"))
+    assert (two.width, two.height) == (one.width, 2 * one.height)
+    assert one.convert("RGBA").getpixel((0, 0))[3] == 0  # to be seen on white and on black
 
 
 def test_the_site_lists_every_page():

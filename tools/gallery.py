@@ -6,6 +6,7 @@ A picture has up to three panels: what a query sees, what each pair of dimension
 from __future__ import annotations
 
 import io
+import math
 import re
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from ropewalk.methods.reach import effective_distances
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
 from PIL import Image
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "gallery"
@@ -36,13 +36,19 @@ ALONE = (  # methods that no preset uses
     *("temperature:value=1.3", "deepseek_temperature:factor=8,mscale=0.7,mscale_all_dim=0.2", "head_scale"),
     *("max_pooling", "positional_contrast:beta=1,new_base=1000", "ape"),
 )
+# Between black and white: to be read on both.
+INK, KNOWN, NEW = "#808389", (0.36, 0.52, 0.74), (0.87, 0.32, 0.30)
+INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
 INTRODUCTION = """\
 Generated from the sources by `make docs`. In the left picture a model that was trained on 32 tokens reads 64; in the
-others one that was trained on 4,096 reads 32,768.
+others one that was trained on 4,096 reads 32,768. Where layers differ, the upper row is some of them, and the lower row
+the others.
 
-- **Left: what a query sees.** A row is a query, a column is a key. Grey is a distance that training covered, lighter is
-  further. Red is a distance beyond training (a schedule may slow the pairs so that its angles are known all the same).
-  White is not seen.
+- **Left: what a query sees.** A row is a query, a column is a key. Blue is what training covered; the paler, the
+  further. Red is where pairs of dimensions meet angles that are new to them under the method: the stronger, the more
+  pairs. A pair that completes a rotation within the trained length knows all angles. One that does not knows those up
+  to its last one there, and a method may slow it, or show it smaller distances, so that it stays below that. What
+  has no color is not seen.
 - **Middle: what each pair of dimensions does.** How many times more slowly it rotates, fastest pair first. Pairs on
   grey are not rotated.
 - **Right: what happens to a logit.** What is added to it by distance (one line per head), or what it is multiplied by,
@@ -64,7 +70,7 @@ def gallery_page() -> str:
     for preset in presets.ALL:
         name = preset.__name__
         page = page_of(preset)
-        parts += _entry(name, name, page.idea, NEEDS[needs(name)])
+        parts += _entry(name, name, page.idea, "" if "tun" in page.idea else NEEDS[needs(name)])
     parts.append("## Methods that no preset uses")
     for line in ALONE:
         parts += _entry(line.split(":")[0], line, page_of(_method(line)).idea, "")
@@ -129,30 +135,57 @@ def draw_gallery(folder: Path = FOLDER) -> None:
 
 
 def _draw(line: str, path: Path) -> None:
-    figure, panels = plt.subplots(1, 3, figsize=(8.4, 2.4), layout="constrained")
     small, large = (
         parse(line, trained_len=TRAINED, target_len=READ, layers=SMALL.layers, key_heads=SMALL.groups),
         _parsed(line, LARGE),
     )
     lower = next(layer for layer in range(SMALL.layers) if layer not in dict(small.layer_items))  # as most layers are
-    _draw_reach(panels[0], small.at_layer(lower, SMALL), "a lower layer" if small.layer_items else "a query")
-    _draw_pairs(panels[1], large.at_layer(lower, LARGE))
-    _draw_logit(panels[2], large.at_layer(lower, LARGE))
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=80, format="png")
-    plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(48).save(path, optimize=True)
+    layers = [lower, *list(dict(small.layer_items))[:1]]
+    with mpl.rc_context(dict.fromkeys(INKED, INK)):
+        figure, rows = plt.subplots(
+            len(layers), 3, figsize=(8.4, 2.4 * len(layers)), layout="constrained", squeeze=False
+        )
+        for layer, panels in zip(layers, rows, strict=True):
+            who = "a query" if len(layers) == 1 else "some layers" if layer == lower else "the others"
+            _draw_reach(panels[0], small.at_layer(layer, SMALL), who)
+            _draw_pairs(panels[1], large.at_layer(layer, LARGE))
+            _draw_logit(panels[2], large.at_layer(layer, LARGE))
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=80, format="png", transparent=True)
+        plt.close(figure)
+    Image.open(drawn).convert("RGBA").quantize(64, method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
 
 
 def _draw_reach(panel: Axes, extension: Extension, who: str) -> None:
     places = torch.arange(READ)
     seen = effective_distances(extension.reach_or_causal, places, places)
-    known, new = (seen.where(mask, torch.nan).numpy() for mask in (seen < TRAINED, seen >= TRAINED))
-    panel.imshow(known, cmap="Greys_r", vmin=0, vmax=1.25 * TRAINED)
-    panel.imshow(new, cmap=ListedColormap(["#d9534f"]))
+    new = _share_of_new_pairs(extension)
+    shown = torch.zeros(READ, READ, 4, dtype=torch.float64)
+    shown[..., :3] = torch.where((new > 0)[..., None], torch.tensor(NEW), torch.tensor(KNOWN))
+    pale = 0.95 - 0.7 * (seen / TRAINED).clamp(max=1)
+    shown[..., 3] = torch.where(new > 0, 0.45 + 0.5 * new, pale).where(~seen.isnan(), 0.0)
+    panel.imshow(shown.numpy(), interpolation="nearest")
     panel.set_xticks([0, TRAINED, READ])
     panel.set_yticks([0, TRAINED, READ])
-    panel.set_title(f"what {who} sees", fontsize=9)
+    panel.set_title(f"what {who} see{'s' if who == 'a query' else ''}", fontsize=9)
+
+
+def _share_of_new_pairs(extension: Extension) -> torch.Tensor:
+    """Of the pairs that training did not turn round, how many meet a new angle at each key that is seen."""
+    now = extension.frequencies_or_rope.table(SMALL, READ).inv_freq
+    trained = parse("rope").frequencies_or_rope.table(SMALL, 1).inv_freq[: len(now)]  # a partial rotation has fewer
+    places, turns = torch.arange(READ), extension.turns(SMALL)
+    angles = torch.zeros(READ, READ, len(now), dtype=torch.float64)
+    for span in extension.reach_or_causal.spans():
+        start, stop = span.bounds(places)
+        inside = (start[:, None] <= places) & (places < stop[:, None])
+        queries = span.q_rotated(places, turns).double().reshape(READ, -1)  # one for each pair where pairs differ
+        keys = span.k_rotated(places, turns).double().reshape(READ, -1)
+        asked = (queries[:, None] - keys[None] + 1) * now
+        angles = torch.where(inside[..., None], asked, angles)
+    narrow = trained * TRAINED < 2 * math.pi
+    new = narrow & (angles > trained * TRAINED * (1 + 1e-9))
+    return new.sum(-1) / narrow.sum()
 
 
 def _draw_pairs(panel: Axes, extension: Extension) -> None:
@@ -166,10 +199,10 @@ def _draw_pairs(panel: Axes, extension: Extension) -> None:
         return
     pairs = torch.arange(len(now))[now > 0]
     slowed = (trained[: len(now)] / now)[now > 0]
-    panel.plot(pairs, slowed, color="#2f6fb0")
+    panel.plot(pairs, slowed, color="#4a86c5")
     first, count = int(pairs[-1]) + 1, LARGE.head_dim // 2
     if first < count:
-        panel.axvspan(first - 0.5, count, color="0.9")
+        panel.axvspan(first - 0.5, count, color=INK, alpha=0.25)
     if count - first > count // 8:
         panel.text((first + count) / 2, 2.8, "not rotated", rotation=90, ha="center", va="center", fontsize=8)
     panel.set(xlim=(0, count), ylim=(0.8, max(10.0, 1.2 * float(slowed.max()))))
@@ -189,7 +222,7 @@ def _draw_logit(panel: Axes, extension: Extension) -> None:
         panel.plot(places, added.expand(LARGE.heads, -1).T, color="#c98b00", linewidth=0.9)
         panel.set_title("added to a logit, by distance", fontsize=9)
     elif decay.any():
-        panel.plot(places, torch.exp(decay[::8, None] * places).T, color="#7a4fa3", linewidth=0.9)
+        panel.plot(places, torch.exp(decay[::8, None] * places).T, color="#9a70c4", linewidth=0.9)
         panel.set_title("a pair's product decays, by distance", fontsize=9)
     else:
         factors = torch.ones(1, len(places), dtype=torch.float64)

@@ -68,7 +68,7 @@ def markdown_of(page: str, root: Path) -> str:
     """A page as a program reads it: with what it includes, and docstrings in place of their names."""
     text = (root / "docs" / page).read_text()
     text = SNIPPET.sub(lambda match: (root / match[1]).read_text(), text)
-    return DOCSTRING.sub(lambda match: _docstring(match[1]), text)
+    return DOCSTRING.sub(lambda match: _docstring(match[1]), text).replace("README.md)", "index.md)")
 
 
 def _docstring(name: str) -> str:
@@ -100,6 +100,7 @@ def write_markdown(root: Path, site: Path) -> None:
     listed, whole, last = [f"# {config['site_name']}", "", f"> {config['site_description']}.", ""], [], ""
     for section, title, page in pages_of(config["nav"]):
         text = markdown_of(page, root)
+        page = page.replace("README.md", "index.md")  # as Zensical names it
         (site / page).write_text(text)
         if section != last:
             listed += ["", f"## {section}", ""]

@@ -5,8 +5,8 @@
 
 Source: bloc97 2023, "NTK-Aware Scaled RoPE"; derived in Peng et al. 2023, arXiv:2309.00071, sec. 3.1.
 
-The middle pairs are stretched less than the factor, so a factor of s serves a text of about s/2 trained lengths
-(kexue.fm/9948); use twice the factor you need, or by_parts.
+The middle pairs are stretched less than the factor, so it reaches only a quarter to half of it (kexue.fm/9948 says
+half); use two to four times the factor you need, or by_parts.
 """
 
 from __future__ import annotations
