@@ -16,7 +16,7 @@ from ropewalk.extension.static import static_table, why_not_static
 from ropewalk.files import finite_json
 from ropewalk.measure.comparison.verdict import BREAK
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, scatter
-from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Axis, Chart, Panel, ReportFigure, Series
+from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Axis, Chart, Panel, ReportFigure, Series, styles_of
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
 from ropewalk.measure.report.tables import brief, interval, short, times_as_long
@@ -82,7 +82,7 @@ def page_of(fit: FitResult, command: str = "") -> ReportPage:
 def keys_of(fit: FitResult) -> dict[str, int]:
     """The style of each tested extension on the whole page, by its line."""
     others = [tested.line for tested in fit.beside if tested.line not in (BARE, fit.answer.line)]
-    return {BARE: BASE_KEY, fit.answer.line: 0} | {line: key for key, line in enumerate(others, 1)}
+    return styles_of([fit.answer.line, *others]) | {BARE: BASE_KEY}
 
 
 def title(fit: FitResult) -> str:

@@ -20,13 +20,15 @@ from ropewalk.measure.report.html_page import PagePart, ReportPage, write_page
 from ropewalk.measure.report.predictions import predictions
 from ropewalk.measure.report.score_maps import biases_json
 from ropewalk.measure.report.sections import parts
-from ropewalk.measure.report.tables import caches, page_notes, table, title
-from ropewalk.measure.report.titles import corpus_of, counted, date_of, model_of, of_projects, texts
+from ropewalk.measure.report.tables import caches, page_notes, short, table, title
+from ropewalk.measure.report.titles import corpus_of, counted, date_of, model_of, of_projects
 from ropewalk.measure.tasks import Context, Task
 from ropewalk.measure.tasks.outside import source_mark
+from ropewalk.models import NAME
 
 ABOUT_TABLE = "One row for each extension, the lowest loss at the longest length first; a click on a heading sorts."
 DATA = "results.json"
+SMALL = "Ropewalk's small model"  # what a title calls the one that comes with it
 MOST_IN_HEAD = 12  # extensions that the head of the page names
 
 
@@ -57,6 +59,7 @@ def page_of(comparison: Comparison, command: str = "") -> ReportPage:
     return ReportPage(
         kind="ropewalk compare",
         title=heading(comparison),
+        finding=finding(comparison),
         date=date_of(comparison.made),
         facts=_facts(comparison),
         advice=[advice(comparison)],
@@ -73,10 +76,20 @@ def page_of(comparison: Comparison, command: str = "") -> ReportPage:
 
 
 def heading(comparison: Comparison) -> str:
-    """Model, extensions, texts and corpus, as the title of the page."""
+    """The model, the longest length and the extensions, as a title that can be shared."""
     names = [candidate.line for candidate in comparison.candidates[1:]]
-    under = f" under {counted(names, 'extension')}" if names else ""
-    return f"{model_of(comparison.made)}{under}, on {texts(_texts(comparison))} of {corpus_of(comparison.marks)}"
+    model = SMALL if comparison.made.get("model") == NAME else model_of(comparison.made)
+    return f"{model} at {short(comparison.lengths[-1])}: {counted(names, 'extension') or 'no extension'}"
+
+
+def finding(comparison: Comparison) -> str:
+    """What was found, with its figures: the best extension beside the base model at the longest length."""
+    longest, base = comparison.lengths[-1], comparison.base
+    best = min(comparison.candidates[1:], key=lambda candidate: candidate.rank, default=None)
+    rows = {one.line: one.at(Context.name, longest) for one in (best, base) if one is not None}
+    losses = [f"{name_of(line)} {row.numbers['loss'].value:.2f}" for line, row in rows.items() if row]
+    begin = f"Trained on {comparison.trained_len:,} tokens, reading {longest:,}"
+    return f"{begin}: {', '.join(losses)} nats per token" if losses else f"{begin}: no loss is known"
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:
@@ -92,7 +105,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
             else "none",
         ),
         ("corpus", corpus_of(comparison.marks)),
-        ("texts", f"{_texts(comparison)}{of_projects(comparison.projects)}"),
+        ("texts", f"{_texts(comparison)}{of_projects(comparison.projects).replace(' of', ', from', 1)}"),
         ("lengths", title(comparison)),
     ]
 

@@ -11,7 +11,7 @@ from ropewalk.measure.comparison.comparison import Candidate, Comparison
 from ropewalk.measure.comparison.verdict import BREAK, BREAKS
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.drawing.build import IntervalRow, interval_chart, line_chart, trained_mark
-from ropewalk.measure.report.drawing.charts import BASE_KEY, ReportFigure, Series
+from ropewalk.measure.report.drawing.charts import BASE_KEY, ReportFigure, Series, styles_of
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.tables import ordered, standard
 
@@ -26,7 +26,7 @@ CUT = "A triangle marks what is off the scale, which the extensions that do not 
 def keys_of(comparison: Comparison) -> dict[str, int]:
     """The style of each candidate on the whole page, by its line."""
     base, *others = comparison.candidates
-    return {base.line: BASE_KEY} | {candidate.line: key for key, candidate in enumerate(others)}
+    return {base.line: BASE_KEY} | styles_of([candidate.line for candidate in others])
 
 
 def headline(comparison: Comparison) -> list[ReportFigure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import math
@@ -10,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,6 +26,13 @@ from ropewalk.measure.report.written_tables import PageTable
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 MOST_ROWS = 500  # of a table of numbers
+TYPES = {
+    "csv": "text/csv",
+    "svg": "image/svg+xml",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "gz": "application/gzip",
+}
 NO_NUMBER = dict.fromkeys(("", "-", "mem", "died", "nan"), "")
 ENDS = {**NO_NUMBER, "inf": "1e999", "-inf": "-1e999"}  # JavaScript reads these as infinite
 NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -55,6 +64,7 @@ class ReportPage:
     table: PageTable | None = None
     table_name: str = "Side by side"
     table_about: str = ""
+    finding: str = ""  # one line that says what was found, for who gets a link; by default the advice
     notes: Sequence[str] = ()
     keys: Mapping[str, int] = field(default_factory=dict)  # the style of each extension, by its name
 
@@ -74,17 +84,20 @@ def write_page(page: ReportPage, place: Path, files: Mapping[str, str], pictures
                 write_pictures(figure, folder, formats)
         for name, content in files.items():
             write_text(folder / name, content)
-        write_text(folder / place.name, render_page(page, formats))
+        carried = {path.name: path.read_bytes() for path in folder.iterdir()}
+        write_text(folder / place.name, render_page(page, formats, carried))
     return place
 
 
-def render_page(page: ReportPage, formats: Sequence[str] = ()) -> str:
-    """The whole page as text; each figure has links to its pictures in these formats."""
+def render_page(
+    page: ReportPage, formats: Sequence[str] = (), files: Mapping[str, bytes] = MappingProxyType({})
+) -> str:
+    """The whole page as text. What it links to is in it: of `files` its data, and its pictures in these formats."""
     drawn, uplot = PackageLoader("ropewalk.measure.report"), PackageLoader("ropewalk.page", "web/library")
-    files = Environment(loader=drawn, autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=drawn, autoescape=True, undefined=StrictUndefined)
 
     def source(loader: PackageLoader, name: str) -> str:
-        return loader.get_source(files, name)[0]
+        return loader.get_source(environment, name)[0]
 
     licence = f"/*\n{source(uplot, 'LICENSE')}*/"
     script = "\n".join(
@@ -92,9 +105,8 @@ def render_page(page: ReportPage, formats: Sequence[str] = ()) -> str:
     )
     charts = {figure.name: figure.chart.to_json() for figure in page.figures if isinstance(figure.chart, Chart)}
     return visible_lines(
-        files.get_template("page.html").render(
+        environment.get_template("page.html").render(
             page=page,
-            formats=formats,
             keys=page.keys,
             made=json.dumps(page.made, indent=1),
             colours=LIGHT,
@@ -102,11 +114,24 @@ def render_page(page: ReportPage, formats: Sequence[str] = ()) -> str:
             script=Markup(script),
             script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
             charts=htmlsafe_json_dumps(charts, separators=(",", ":")),
+            data=link_to(gzip.compress(files[page.data], mtime=0), "gz") if page.data in files else "",
+            links_of=lambda figure: _links_of(figure, formats, files),
             table_of=_table_of,
             key_of=sort_key,
             style_of=style_of,
         )
     )
+
+
+def link_to(content: bytes, kind: str) -> str:
+    """A link that is the file, so that a page which is sent alone still has it."""
+    return f"data:{TYPES[kind]};base64,{base64.b64encode(content).decode()}"
+
+
+def _links_of(figure: ReportFigure, formats: Sequence[str], files: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """The name of each file of a figure, and a link that is the file."""
+    pictures = [(name, link_to(files[name], kind)) for kind in formats for name in [f"{figure.name}.{kind}"]]
+    return [*pictures, (f"{figure.name}.csv", link_to(figure.csv().encode("utf-8", "backslashreplace"), "csv"))]
 
 
 def sort_key(cell: str) -> str:

@@ -11,7 +11,7 @@ from ropewalk.measure.diagnostics.attention_weights import NEAR_KEYS, SINKS
 from ropewalk.measure.diagnostics.diagnosis import DiagnosedSide, Diagnosis
 from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, map_panel, spanning, trained_mark
-from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series
+from ropewalk.measure.report.drawing.charts import BASE_KEY, OTHERS, Chart, Panel, ReportFigure, Series, styles_of
 from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.formulas import formulas
 from ropewalk.measure.report.html_page import PagePart
@@ -32,7 +32,7 @@ TERMS = ("q k", "a k (query's bias)", "q b (key's bias)", "a b (both biases)")
 def keys_of(diagnosis: Diagnosis) -> dict[str, int]:
     """The style of each side on the whole page, by its line."""
     base, *others = diagnosis.sides
-    return {base.line: BASE_KEY} | {side.line: key for key, side in enumerate(others)}
+    return {base.line: BASE_KEY} | styles_of([side.line for side in others])
 
 
 def headline(diagnosis: Diagnosis) -> list[ReportFigure]:

@@ -14,7 +14,7 @@ from ropewalk.measure.report.drawing.names import name_of
 from ropewalk.measure.report.figures import keys_of, numbers_at
 from ropewalk.measure.report.tables import estimated, ordered, short
 
-FULL = 6.0  # nats per token, from which a cell is as dark as it gets
+FULL = 6.0  # nats per token, from which a cell has all of its colour
 
 Place = tuple[int] | tuple[int, float]  # the length of a column, and the depth where there is one
 
@@ -119,13 +119,14 @@ def loss_by_depth(comparison: Comparison, name: str) -> ReportFigure:
         f"{name}_loss_by_depth",
         f"Where in the text is the answer of {name} easy?",
         "Loss of the right answer in nats per token, by length and by depth in the text: 0% is its beginning, far from"
-        " the question. Lighter is better; a row that is darker in its middle loses what stands there.",
+        " the question. The less colour the better; a row with more of it in its middle loses what stands there.",
         ShareMap(
             rows=_rows(comparison, cells, places, _loss_cell),
             groups=[(short(length), BANDS) for length in lengths],
             columns=[f"{depth:.0%}" for _, depth in places],
             above="tokens, and depth in the text from",
             ends=("0 nats", f"{FULL:g} or more"),
+            shade="harm",
         ),
         ("extension", "length", "depth_from", "loss", "low", "high", "samples"),
         tuple((line, *place, *loss) for line, row in cells.items() for place, loss in row.items()),

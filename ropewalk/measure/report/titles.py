@@ -10,6 +10,7 @@ from typing import Any
 from ropewalk.measure.report.drawing.names import visible
 
 MOST_NAMED = 3  # extensions that a title names
+IN_WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
 
 
 def model_of(made: Mapping[str, Any]) -> str:
@@ -37,7 +38,7 @@ def date_of(made: Mapping[str, Any]) -> str:
 def counted(names: Sequence[str], what: str) -> str:
     """A few names, or how many there are."""
     if len(names) > MOST_NAMED:
-        return f"{len(names)} {what}s"
+        return f"{IN_WORDS[len(names)] if len(names) < len(IN_WORDS) else len(names)} {what}s"
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + "".join(names[-1:])
 
 

@@ -11,6 +11,7 @@ import ropewalk as rw
 from ropewalk.measure.diagnostics.diagnosis import StreamLosses, measure_sides
 from ropewalk.measure.diagnostics.pass_states import Curves
 from ropewalk.measure.report.diagnosis import as_json, findings, numbers, page_of, title
+from ropewalk.measure.report.drawing.charts import styles_of
 from ropewalk.measure.report.html_page import render_page
 from ropewalk.measure.report.inside import headline, parts
 
@@ -154,7 +155,7 @@ def test_angles_and_sinks_have_their_sentences(found):
 def test_what_is_no_extension_fades_on_its_own(found, drawn):
     """Streams and terms have keys of their own: isolating an extension neither shows nor hides one of them."""
     of_extensions = {one.key for one in drawn["loss"].chart.legend}
-    assert of_extensions == {-1, 0}
+    assert of_extensions == {-1, styles_of([LINE])[LINE]}
     for name in ("sinks", "bias_terms"):
         others = [one.key for one in drawn[name].chart.legend]
         assert len(set(others)) == len(others) > 2

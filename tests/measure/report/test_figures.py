@@ -120,7 +120,7 @@ def test_one_length_and_one_text():
     assert "loss_by_length" not in names
     assert change(made).title == "What does each extension do to texts of 64 tokens?"
     assert not any("low" in one for figure in headline(made) for one in series(figure).values())
-    assert page_of(made).title.endswith("on 1 text of stdlib")
+    assert dict(page_of(made).facts)["texts"] == "1"
 
 
 def test_where_the_base_model_could_not_be_measured_the_losses_themselves_are_drawn(made):

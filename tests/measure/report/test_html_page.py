@@ -14,6 +14,8 @@ from ropewalk.measure.report.html_page import MOST_ROWS, render_page, sort_key
 
 from measure.report.made_up import HOSTILE, comparison
 
+KINDS = ("svg", "pdf")
+
 
 @pytest.mark.parametrize(
     ("cell", "key"),
@@ -82,11 +84,15 @@ def test_the_script_is_the_only_one_that_may_run():
 
 def test_every_figure_has_its_files_its_switch_and_its_numbers():
     made = page_of(comparison(["yarn", "pi"]))
-    page = render_page(made, ("svg", "pdf"))
+    files = {f"{figure.name}.{kind}": f"{kind} of {figure.name}".encode() for figure in made.figures for kind in KINDS}
+    page = render_page(made, KINDS, files)
     for figure in made.figures:
         part = page[page.index(f'<figure id="{figure.name}">') :].partition("</figure>")[0]
         assert ('class="switch"' in part) == figure.has_log
-        assert re.findall(rf'href="{figure.name}\.(\w+)"', part) == ["svg", "pdf", "csv"]
+        links = re.findall(rf'href="data:[\w/+]+;base64,([^"]*)" download="{figure.name}\.(\w+)"', part)
+        assert [kind for _, kind in links] == [*KINDS, "csv"]
+        carried = [base64.b64decode(content) for content, _ in links]
+        assert carried == [*(files[f"{figure.name}.{kind}"] for kind in KINDS), figure.csv().encode()]
         table = part.partition("<details>")[2]
         assert table.count("<tr") - 1 == (len(figure.shown) or len(figure.numbers))
 
@@ -112,10 +118,22 @@ def test_the_page_carries_what_its_charts_draw():
 def test_a_method_has_one_style_on_the_whole_page():
     made = page_of(comparison(["yarn", "pi", "ntk"]))
     page = render_page(made)
-    for key, name in ((0, "yarn"), (2, "ntk"), (-1, "base model")):
+    for key, name in ((0, "yarn"), (7, "ntk"), (-1, "base model")):
         drawn = [one for figure in made.figures if isinstance(figure.chart, Chart)
                  for panel in figure.chart.panels for one in panel.series if one.name == name]  # fmt: skip
         assert len(drawn) >= 6
         colour, dash = style_of(key)
         assert {(one.key, one.style["colour"], one.style["dash"]) for one in drawn} == {(key, colour, dash)}
         assert f'data-series="{key}" data-name="{name}"' in page
+
+
+def test_who_gets_a_link_reads_what_was_found():
+    """The title has the model, the length and the extensions; the line below it has the figures."""
+    made = page_of(comparison(["yarn", "pi", "ntk", "window"], model="SmolLM2", lengths=(64, 32768)))
+    shown = {of.get("property", of.get("name")): of.get("content") for tag, of in Elements(render_page(made)).all
+             if tag == "meta"}  # fmt: skip
+    assert made.title == shown["og:title"] == "SmolLM2 at 32k: four extensions"
+    found = "Trained on 64 tokens, reading 32,768: yarn 1.60, base model 11.05 nats per token"
+    assert found == shown["og:description"] == shown["description"]
+    assert page_of(comparison([])).title == "small at 256: no extension"
+    assert page_of(comparison(["yarn"], model="default")).title == "Ropewalk's small model at 256: yarn"

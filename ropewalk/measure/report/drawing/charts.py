@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+from zlib import crc32
 
 from ropewalk.measure.report.written_tables import csv_text
 
 Kind = Literal["even", "log", "signed log"]
 # The colours of paper, by the names that the style sheet has for them; in the dark it has others.
 LIGHT = {"ink": "#1b1f24", "soft": "#57606a", "grid": "#d8dee4", "paper": "#fff", "shade": "#0b5ea8", "base": "#6e7781"}
-COLOURS = ("#0b62a8", "#b91c4a", "#c2410c", "#15803d", "#8a6100", "#5b3fc4", "#a21caf", "#0e7490")
+LIGHT |= {"harm": "#a83a06"}  # the shade of what is bad, in maps
+COLOURS = (
+    *("#0b62a8", "#b91c4a", "#c2410c", "#15803d", "#8a6100", "#5b3fc4", "#a21caf", "#0e7490"),
+    *("#5b2c0c", "#5f6b00", "#12493a", "#1d1a78"),
+)
+# Methods whose colour is always their own; others have theirs by a hash of the name, where it is free.
+FAMILIAR = (
+    *("yarn", "dynamic_yarn", "self_extend", "rerope", "streaming", "long_reach", "pi", "ntk"),
+    *("window", "dual_chunk", "dynamic_ntk", "string"),
+)
 LIGHT |= {f"c{n}": colour for n, colour in enumerate(COLOURS)}
 DASHES = ((), (7.0, 3.0), (2.0, 2.5), (9.0, 3.0, 2.0, 3.0))  # pixels of ink and of none, in turn
 MARKERS = 5
 SHIFT = 3  # of dashes, from one round of colours to the next
 BASE_KEY = -1  # of the base model; other things that are compared with are below it
-OTHERS = 32  # keys of what is no extension, and fades on its own, begin here
+OTHERS = 48  # keys of what is no extension, and fades on its own, begin here
 KNEE = 0.05  # below it a signed logarithmic axis is even
 CALM = 2  # bands that can be shown at once
 
@@ -157,7 +168,8 @@ class ShareMap:
     groups: Sequence[tuple[str, int]]
     columns: Sequence[str]  # their names; empty where the groups say enough
     above: str
-    ends: tuple[str, str]  # what the palest and the darkest cell are
+    ends: tuple[str, str]  # what the cells with the least and with the most colour are
+    shade: Literal["shade", "harm"] = "shade"  # the colour: more of `shade` is good, more of `harm` is bad
     kind: Literal["shares"] = "shares"
 
 
@@ -182,8 +194,23 @@ class ReportFigure(NamedTuple):
         return csv_text([self.head, *self.numbers])
 
 
+def styles_of(lines: Sequence[str]) -> dict[str, int]:
+    """A key for each extension: the same in every report if it can be, and no colour twice before all are used."""
+    keys: dict[str, int] = {}
+    colours, free = len(COLOURS), list(range(len(lines) + len(COLOURS)))
+    methods = {line: re.split("[:+]", line, maxsplit=1)[0] for line in lines}
+    first = {methods[line]: line for line in reversed(lines) if methods[line] in FAMILIAR}
+    for line in sorted(lines, key=lambda line: first.get(methods[line]) != line):
+        method = methods[line]
+        known = method in FAMILIAR
+        wanted = FAMILIAR.index(method) if known else crc32(method.encode("utf-8", "replace")) % colours
+        keys[line] = wanted if wanted in free else free[0]
+        free.remove(keys[line])
+    return keys
+
+
 def style_of(key: int) -> tuple[str, tuple[float, ...]]:
-    """The name of a colour, and a dash: no two of the first 32 have both."""
+    """The name of a colour, and a dash: no two of the first 48 have both."""
     if key < 0:
         return "base", ()
     return f"c{key % len(COLOURS)}", DASHES[(key + SHIFT * (key // len(COLOURS))) % len(DASHES)]

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 FORMATS = ("svg", "pdf", "png")
 WIDTH, MARGIN, INCH, RESOLUTION = 9.6, 1.3, 100.0, 160  # inches, pixels of one, dots of one in a PNG
 LONGEST, LETTERS = 40, 100  # letters of a name, and of all names side by side
-DARK = 0.55  # the share from which a number is written in light letters
+DARK = 0.7  # the share from which a number is written in light letters
 MOST_MARKED, AXIS_NUMBERS, MOST_CELLS = 12, 8, 24  # points with markers, numbers on an axis, cells with their number
 SHAPES = "os^Dv"
+MAPS = {"shade": "Blues", "harm": "Oranges"}
 # Letters stay letters in SVG and PDF, names are no formulas, and a file is the same whenever it is written.
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -232,7 +233,7 @@ def _shares(picture: Figure, chart: ShareMap) -> None:
     shares, count = [[cell.share for cell in row.cells] for row in chart.rows], sum(size for _, size in chart.groups)
     picture.set_size_inches(WIDTH, 0.26 * len(shares) + MARGIN)
     axes = picture.subplots()
-    mesh = axes.pcolormesh(shares, cmap="Blues", vmin=0, vmax=1, edgecolors=LIGHT["paper"], linewidth=1.5)
+    mesh = axes.pcolormesh(shares, cmap=MAPS[chart.shade], vmin=0, vmax=1, edgecolors=LIGHT["paper"], linewidth=1.5)
     axes.grid(visible=False)
     axes.invert_yaxis()
     axes.set_yticks([n + 0.5 for n in range(len(shares))], shortened([row.name for row in chart.rows], LONGEST))

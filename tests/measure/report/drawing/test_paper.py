@@ -1,6 +1,7 @@
 """Pictures on paper, read back from what matplotlib draws: the numbers, the words and the files."""
 
 import math
+import re
 import sys
 from xml.etree import ElementTree
 
@@ -54,13 +55,13 @@ def test_lines_are_the_numbers_with_their_words():
 
 
 def test_lengths_are_on_a_logarithmic_axis_and_what_breaks_has_a_triangle():
-    made = comparison(["yarn", "ntk"], rates=[-0.05, 0.8])
+    made = comparison(["yarn", "pi"], rates=[-0.05, 0.8])
     drawn = draw(loss_by_length(made))
     (axes,) = drawn.axes
     assert axes.get_xscale() == "log"
     assert [round(tick) for tick in axes.get_xticks()] == list(LENGTHS)
     assert axes.xaxis.get_major_formatter()(2048, None) == "2k"
-    assert [line.get_marker() for line in axes.lines].count("^") == 2  # ntk and the base model
+    assert [line.get_marker() for line in axes.lines].count("^") == 2  # pi and the base model
 
 
 def test_rows_have_their_names_numbers_and_intervals():
@@ -175,6 +176,27 @@ def test_the_same_figure_is_the_same_file_in_every_format(tmp_path):
         first, second = ((tmp_path / folder / f"change.{kind}").read_bytes() for folder in ("a", "b"))
         assert first == second
         assert first.startswith(begin)
+
+
+OWN = ("{http://www.w3.org/1999/xlink}href", "href", "src")
+
+
+def test_a_picture_needs_nothing_beside_it(tmp_path):
+    """No style sheet's variable and no file of others in an SVG; a PDF has its letters in it, as TrueType."""
+    for figure in page_of(comparison(["yarn", "pi"])).figures:
+        write_pictures(figure, tmp_path, ["svg", "pdf"])
+        text = (tmp_path / f"{figure.name}.svg").read_text()
+        assert "var(" not in text
+        assert "@import" not in text
+        assert all(place.startswith("#") for place in re.findall(r"url\(['\"]?([^)]*)", text))
+        for element in ElementTree.fromstring(text).iter():
+            assert element.tag.rpartition("}")[2] not in ("script", "foreignObject", "link")
+            links = [value for name, value in element.attrib.items() if name in OWN]
+            assert all(value.startswith(("#", "data:")) for value in links), links
+            assert "font" not in element.get("style", "") or element.get("style").count("sans-serif")
+        pdf = (tmp_path / f"{figure.name}.pdf").read_bytes()
+        assert b"/FontFile2" in pdf
+        assert b"/Type3" not in pdf
 
 
 def test_a_format_is_known_or_refused():
