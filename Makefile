@@ -73,8 +73,10 @@ docs: .venv/installed
 	$(BIN)/python -m studies.findings
 
 # A searchable site from docs/, in site/, each page also as Markdown; needs no network.
+# The page of the carried model stands in the site as page.html: written here, since it is large and made anew from the model.
 site: .venv/installed
 	$(BIN)/python tools/website.py
+	$(BIN)/ropewalk page default -o site/page.html
 
 # The model that Ropewalk carries, trained anew in OUT on Python and the texts in BOOKS: two and a half hours of two cores.
 # It resumes where it was stopped. ropewalk/models/default/README.md says how the model that is there came about.

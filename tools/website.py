@@ -99,6 +99,8 @@ def write_markdown(root: Path, site: Path) -> None:
     config = yaml.safe_load((root / "mkdocs.yml").read_text())
     listed, whole, last = [f"# {config['site_name']}", "", f"> {config['site_description']}.", ""], [], ""
     for section, title, page in pages_of(config["nav"]):
+        if not page.endswith(".md"):  # page.html, which make site writes
+            continue
         text = markdown_of(page, root)
         page = page.replace("README.md", "index.md")  # as Zensical names it
         (site / page).write_text(text)

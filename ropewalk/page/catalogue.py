@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from ropewalk.errors import RopewalkError
@@ -15,6 +16,7 @@ from ropewalk.methods.spec import Json, Spec
 from ropewalk.page.typeset import mathml
 
 OURS = "ropewalk."  # begins the modules of our methods
+STYLE = re.compile(r' style="[^"]*"')  # of an element: the style sheet has it, and a server's policy forbids it here
 
 
 @cache
@@ -32,7 +34,7 @@ def _page(kind: type[Spec]) -> dict[str, str]:
     """Of a method its idea, formula and source; and the formula set, unless somebody's has signs that ours do not."""
     page = page_of(kind)
     try:
-        math = mathml(page.formula) if page.formula else ""
+        math = STYLE.sub("", mathml(page.formula)) if page.formula else ""
     except RopewalkError:
         math = ""
     return {"idea": page.idea, "formula": page.formula, "source": page.source, "math": math}

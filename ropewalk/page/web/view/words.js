@@ -3,7 +3,7 @@
 Ropewalk.words = (() => {
   const WORDS = {
     skip: ["To the panels", "跳到图表"],
-    title: ["See a method", "看见一种方法"],
+    title: ["See a method", "方法可视化"],
     subtitle: [
       "What a method of length extrapolation does to a model, drawn from its formula.",
       "一种长度外推方法对模型做了什么：直接由公式画出。",
@@ -36,8 +36,8 @@ Ropewalk.words = (() => {
     lookup_said: ["{token}, token {place}", "{token}，第 {place} 个 token"],
     lookup_back: ["{distance} back", "前 {distance}"],
     lookup_share: [
-      "{count} keys with {share}% of the attention. The dark part of the line is as far as training went.",
-      "{count} 个键占注意力的 {share}%。线上的深色部分是训练到过的距离。",
+      "{count} keys with {share}% of the attention. The strong part of the line is as far as training went.",
+      "{count} 个键占注意力的 {share}%。线上加重的部分是训练到过的距离。",
     ],
     lookup_arcs: ["Arcs from the token to its keys", "从该 token 到它的键的弧线"],
     lookup_text: ["the text that was read", "读过的文本"],
@@ -66,8 +66,8 @@ Ropewalk.words = (() => {
     ],
     walk_trained: ["2. What training has seen", "2. 训练见过什么"],
     walk_trained_says: [
-      "Training went up to position {last}. Fast pairs came round again and again. {partial} of the {pairs} pairs never completed a turn: of them the model knows the dark part alone.",
-      "训练最多到位置 {last}。快的维度转了许多圈；{pairs} 对中有 {partial} 对从未转完一圈：模型只见过深色的部分。",
+      "Training went up to position {last}. Fast pairs came round again and again. {partial} of the {pairs} pairs never completed a turn: of them the model knows the filled part alone.",
+      "训练最多到位置 {last}。快的维度转了许多圈；{pairs} 对中有 {partial} 对从未转完一圈：模型只见过填色的部分。",
     ],
     walk_new: ["3. A longer text brings new angles", "3. 更长的文本带来新角度"],
     walk_new_says: [
@@ -164,7 +164,7 @@ Ropewalk.words = (() => {
       "This page stands alone. Start a server, and it measures your own text and chats here:",
       "此页面目前独立运行。启动服务器后，可在这里测量自己的文本并对话：",
     ],
-    footer: ["Made by Ropewalk", "由 Ropewalk 生成"],
+    footer: ["Made by Ropewalk", "由 Ropewalk 生成，版本"],
     licences: ["Charts by uPlot (MIT).", "图表使用 uPlot（MIT）。"],
 
     in_layer: ["in layer {key}", "第 {key} 层"],
@@ -180,8 +180,8 @@ Ropewalk.words = (() => {
     legend_now: ["in this text", "本文本"],
     legend_angle: ["new angles", "新角度"],
     legend_turn: ["one turn", "一整圈"],
-    slowed_title: ["How much slower each pair rotates", "每对维度慢了多少倍"],
-    slowed_axis: ["times slower", "慢的倍数"],
+    slowed_title: ["How much slower each pair rotates", "每对维度放慢的倍数"],
+    slowed_axis: ["times slower", "放慢倍数"],
     pair_readout: [
       "Pair {pair}: wavelength {wave} tokens, {trained} rotations in training, {asked} in this text",
       "第 {pair} 对：波长 {wave} token，训练中 {trained} 圈，本文本中 {asked} 圈",
