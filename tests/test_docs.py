@@ -73,9 +73,20 @@ def test_red_in_the_gallery_is_a_new_angle():
 def test_a_gallery_picture_of_layers_has_a_row_for_each_kind(tmp_path):
     for line in ("rerope", "hwfa_rerope"):
         gallery._draw(line, tmp_path / f"{line}.png")
-    one, two = (Image.open(tmp_path / f"{line}.png") for line in ("rerope", "hwfa_rerope"))
+    one, two = (Image.open(tmp_path / f"{line}.png").convert("RGBA") for line in ("rerope", "hwfa_rerope"))
     assert (two.width, two.height) == (one.width, 2 * one.height)
-    assert one.convert("RGBA").getpixel((0, 0))[3] == 0  # to be seen on white and on black
+    assert one.getpixel((0, 0))[3] == 0  # to be seen on white and on black
+
+
+@pytest.mark.parametrize("guide", sorted((ROOT / "docs" / "zh" / "guides").glob("*.md")), ids=lambda guide: guide.stem)
+def test_commands_of_a_chinese_guide_are_those_of_the_english_one(guide):
+    chinese, english = guide.read_text(), (ROOT / "docs" / "guides" / guide.name).read_text()
+    blocks = re.findall(r"^```\w*\n.*?^```$", chinese, re.M | re.S)
+    inline = re.findall(r"`((?:ropewalk|rw\.|--)[^`\n]*)`", re.sub(r"^```.*?^```$", "", chinese, flags=re.M | re.S))
+    assert blocks
+    assert inline
+    english = english.replace("\n", " ")  # a command may go on in the next line
+    assert [part for part in (*blocks, *inline) if part.replace("\n", " ") not in english] == []
 
 
 def test_the_site_lists_every_page():
