@@ -16,6 +16,8 @@ from PIL import Image
 import ropewalk as rw
 from ropewalk.extension.slots import SLOTS
 
+from browser import browser
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -147,7 +149,9 @@ def site(tmp_path_factory):
 
 @pytest.mark.nightly
 def test_the_site_finds_words_and_needs_no_network(site):
-    items = json.loads((site / "search.json").read_text())["items"]
+    search = json.loads((site / "search.json").read_text())
+    assert {"外", "推"} <= set(re.split(search["config"]["separator"], "长度外推"))  # each character is a word
+    items = search["items"]
     found = {item["location"].partition("#")[0] for item in items if "StreamingLLM" in item["text"]}
     assert {"guides/endless-chat.html", "decisions/0002-token-numbers-and-distances.html", "methods.html"} <= found
     front = (site / "index.html").read_text()
@@ -187,6 +191,24 @@ def test_the_api_page_names_what_there_is():
     assert {name.rpartition(".")[2] for name in names} >= public
     for name in names:
         assert pkgutil.resolve_name(f"ropewalk.{name}").__doc__
+
+
+@pytest.mark.nightly
+def test_nobody_stumbles_over_a_page_of_the_site(site):
+    """Every page once: on a telephone in light colors, or on a desk in dark ones."""
+    look = (ROOT / "tests" / "site_faults.js").read_text().partition("\n")[2]
+    telephone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"}
+    desk = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"}
+    pages = sorted(set(site.rglob("*.html")) - {site / "404.html"})
+    faults = {}
+    with browser() as chromium:
+        for first, kind in enumerate((telephone, desk)):
+            shown = chromium.new_page(**kind)
+            for page in pages[first::2]:
+                shown.goto(page.as_uri())
+                if found := shown.evaluate(look):
+                    faults[str(page.relative_to(site))] = found
+    assert faults == {}
 
 
 @pytest.mark.nightly
