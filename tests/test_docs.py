@@ -16,6 +16,8 @@ from PIL import Image
 import ropewalk as rw
 from ropewalk.extension.slots import SLOTS
 
+from browser import browser
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -73,9 +75,20 @@ def test_red_in_the_gallery_is_a_new_angle():
 def test_a_gallery_picture_of_layers_has_a_row_for_each_kind(tmp_path):
     for line in ("rerope", "hwfa_rerope"):
         gallery._draw(line, tmp_path / f"{line}.png")
-    one, two = (Image.open(tmp_path / f"{line}.png") for line in ("rerope", "hwfa_rerope"))
+    one, two = (Image.open(tmp_path / f"{line}.png").convert("RGBA") for line in ("rerope", "hwfa_rerope"))
     assert (two.width, two.height) == (one.width, 2 * one.height)
-    assert one.convert("RGBA").getpixel((0, 0))[3] == 0  # to be seen on white and on black
+    assert one.getpixel((0, 0))[3] == 0  # to be seen on white and on black
+
+
+@pytest.mark.parametrize("guide", sorted((ROOT / "docs" / "zh" / "guides").glob("*.md")), ids=lambda guide: guide.stem)
+def test_commands_of_a_chinese_guide_are_those_of_the_english_one(guide):
+    chinese, english = guide.read_text(), (ROOT / "docs" / "guides" / guide.name).read_text()
+    blocks = re.findall(r"^```\w*\n.*?^```$", chinese, re.M | re.S)
+    inline = re.findall(r"`((?:ropewalk|rw\.|--)[^`\n]*)`", re.sub(r"^```.*?^```$", "", chinese, flags=re.M | re.S))
+    assert blocks
+    assert inline
+    english = english.replace("\n", " ")  # a command may go on in the next line
+    assert [part for part in (*blocks, *inline) if part.replace("\n", " ") not in english] == []
 
 
 def test_the_site_lists_every_page():
@@ -136,7 +149,9 @@ def site(tmp_path_factory):
 
 @pytest.mark.nightly
 def test_the_site_finds_words_and_needs_no_network(site):
-    items = json.loads((site / "search.json").read_text())["items"]
+    search = json.loads((site / "search.json").read_text())
+    assert {"外", "推"} <= set(re.split(search["config"]["separator"], "长度外推"))  # each character is a word
+    items = search["items"]
     found = {item["location"].partition("#")[0] for item in items if "StreamingLLM" in item["text"]}
     assert {"guides/endless-chat.html", "decisions/0002-token-numbers-and-distances.html", "methods.html"} <= found
     front = (site / "index.html").read_text()
@@ -176,6 +191,24 @@ def test_the_api_page_names_what_there_is():
     assert {name.rpartition(".")[2] for name in names} >= public
     for name in names:
         assert pkgutil.resolve_name(f"ropewalk.{name}").__doc__
+
+
+@pytest.mark.nightly
+def test_nobody_stumbles_over_a_page_of_the_site(site):
+    """Every page once: on a telephone in light colors, or on a desk in dark ones."""
+    look = (ROOT / "tests" / "site_faults.js").read_text().partition("\n")[2]
+    telephone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"}
+    desk = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"}
+    pages = sorted(set(site.rglob("*.html")) - {site / "404.html"})
+    faults = {}
+    with browser() as chromium:
+        for first, kind in enumerate((telephone, desk)):
+            shown = chromium.new_page(**kind)
+            for page in pages[first::2]:
+                shown.goto(page.as_uri())
+                if found := shown.evaluate(look):
+                    faults[str(page.relative_to(site))] = found
+    assert faults == {}
 
 
 @pytest.mark.nightly

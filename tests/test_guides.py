@@ -56,11 +56,16 @@ def _run_command(line: str, capsys) -> None:
 
 def test_every_kind_of_block_is_known():
     kinds = {kind for guide in GUIDES for kind, _ in BLOCK.findall(guide.read_text())}
-    assert kinds <= {"python", "text", "bash", ""}
+    assert kinds <= {"python", "text", "bash", "math", ""}
 
 
 def test_links_lead_somewhere():
-    pages = [*GUIDES, *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+    pages = [
+        *GUIDES,
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "zh" / "guides").glob("*.md"),
+        *ROOT.glob("*.md"),
+    ]
     for page in pages:
         for target in re.findall(r"\]\((?!http)([^)#\s]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"

@@ -38,7 +38,8 @@ DOCSTRING = re.compile(r"^::: (ropewalk\.[\w.]+)$", re.MULTILINE)
 
 def set_formula(source: str, *_: Any, **__: Any) -> str:
     """Superfences calls this for a block of ```math: LaTeX, which one of our formulas has become."""
-    return f'<div class="formula" style="overflow-x:auto" tabindex="0">{_formulas()[source.strip()]}</div>'
+    box = 'class="formula" style="overflow-x:auto" tabindex="0" role="group" aria-label="formula"'
+    return f"<div {box}>{_formulas()[source.strip()]}</div>"
 
 
 @cache
@@ -124,6 +125,8 @@ def main(root: Path) -> None:
     if done.returncode:
         sys.exit(done.returncode)
     write_markdown(root, root / "site")
+    for path in (root / "site" / "zh").rglob("*.html"):
+        path.write_text(path.read_text().replace('<html lang="en"', '<html lang="zh"', 1))
 
 
 if __name__ == "__main__":
