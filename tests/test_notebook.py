@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 import notebooks
 
+from ropewalk.models import DEFAULT
+
 NUMBER = re.compile(r"-?\d+\.\d+")
 
 
@@ -103,7 +105,27 @@ def test_the_comparison_prints_what_is_stored(comparison):
             assert len(line) < 220
 
 
-@pytest.mark.parametrize("notebook", [notebooks.OWN_METHOD, notebooks.COMPARE], ids=lambda path: path.stem)
+@pytest.mark.nightly
+def test_a_choice_is_made_from_what_was_measured_and_works(tmp_path, monkeypatch):
+    """On the carried model, which takes seconds: the choice answers from beyond the trained length, and is exported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MODEL", str(DEFAULT))
+    texts = ["".join(map(text_of, cell)) for cell in notebooks.outputs_of(notebooks.WHICH)]
+    assert texts[0] == "trained on 512 tokens, to read 640\n"
+    choice = re.search(r"the choice: (.*)", texts[3])[1]
+    found = dict(re.findall(r"^(\S+) +loss .* found (\d+)%$", texts[3], re.M))
+    assert found.keys() == {"bare", "yarn", "self_extend+log_n"}
+    assert int(found[choice]) == max(map(int, found.values())) > int(found["bare"])
+    unchanged, extended = re.findall(r"^.*: (['\"].*['\"])$", texts[4], re.M)
+    assert "71432" in extended
+    assert "71432" not in unchanged
+    assert (tmp_path / "extended-model" / "config.json").exists()
+    assert "@misc{" in texts[5]
+
+
+@pytest.mark.parametrize(
+    "notebook", [notebooks.OWN_METHOD, notebooks.COMPARE, notebooks.WHICH], ids=lambda path: path.stem
+)
 def test_a_notebook_is_small_and_of_its_format(notebook):
     assert notebook.stat().st_size < 25_000
     content = json.loads(notebook.read_text())

@@ -1,6 +1,8 @@
 """Runs the notebooks of examples/ without Jupyter, and writes them as pages.
 
-python tools/notebooks.py          run both again and write their outputs into them (two minutes)
+python tools/notebooks.py [NAME ...]   run these again and write their outputs into them
+    by default all but which_method, in some minutes: that one measures SmolLM2, in half an hour of one core, or
+    the model that the variable MODEL names: a folder, or a name on the hub
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ import contextlib
 import io
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN_METHOD, COMPARE = (ROOT / "examples" / name for name in ("write_your_own_method.ipynb", "compare_methods.ipynb"))
+NAMES = ("write_your_own_method", "compare_methods", "which_method")
+OWN_METHOD, COMPARE, WHICH = (ROOT / "examples" / f"{name}.ipynb" for name in NAMES)
 OUTPUT_TYPES = ("text/html", "text/plain")
 BEGIN = "<!-- written by tools/generate.py from examples/compare_methods.ipynb -->"
 
@@ -88,5 +92,5 @@ def _output(output: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     os.chdir(tempfile.mkdtemp())  # they write files
-    for notebook in (OWN_METHOD, COMPARE):
-        write_outputs(notebook)
+    for name in sys.argv[1:] or NAMES[:2]:
+        write_outputs(ROOT / "examples" / f"{name}.ipynb")
