@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,6 @@ from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.files import holds
 from ropewalk.hf.load_options import require_plausible
 from ropewalk.hf.loading import silence_transformers
-from ropewalk.methods.spec import Json
 from ropewalk.models import path_of
 
 FILE = "ropewalk.html"
@@ -89,7 +88,7 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
     return html(looked.facts, lines=lines, target_len=length, own_schedule=looked.own_schedule, example=example)
 
 
-def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None) -> Json | None:
+def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None) -> dict[str, Any] | None:
     """What the model shows on held-out texts; nothing where it has no weights, or they are large and nobody asked."""
     if wanted is False or (wanted is None and not _is_read(model)):
         return None
