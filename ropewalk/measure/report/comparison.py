@@ -88,8 +88,8 @@ def finding(comparison: Comparison) -> str:
     best = min(comparison.candidates[1:], key=lambda candidate: candidate.rank, default=None)
     rows = {one.line: one.at(Context.name, longest) for one in (best, base) if one is not None}
     losses = [f"{name_of(line)} {row.numbers['loss'].value:.2f}" for line, row in rows.items() if row]
-    begin = f"Trained on {comparison.trained_len:,} tokens, reading {longest:,}"
-    return f"{begin}: {', '.join(losses)} nats per token" if losses else f"{begin}: no loss is known"
+    said = f"{', '.join(losses)} nats per token" if losses else "no loss is known"
+    return f"Trained on {comparison.trained_len:,} tokens, reading {longest:,}: {said}"
 
 
 def _facts(comparison: Comparison) -> list[tuple[str, str]]:

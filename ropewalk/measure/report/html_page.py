@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
+from ropewalk.files import read_bytes
 from ropewalk.folders import replace_files, write_text
 from ropewalk.measure.report.drawing.charts import LIGHT, Chart, ReportFigure, style_of
 from ropewalk.measure.report.drawing.names import name_of, visible
@@ -25,6 +26,7 @@ from ropewalk.measure.report.drawing.paper import formats_of, write_pictures
 from ropewalk.measure.report.written_tables import PageTable
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+NONE: Mapping[str, bytes] = MappingProxyType({})
 MOST_ROWS = 500  # of a table of numbers
 TYPES = {
     "csv": "text/csv",
@@ -84,14 +86,12 @@ def write_page(page: ReportPage, place: Path, files: Mapping[str, str], pictures
                 write_pictures(figure, folder, formats)
         for name, content in files.items():
             write_text(folder / name, content)
-        carried = {path.name: path.read_bytes() for path in folder.iterdir()}
+        carried = {path.name: read_bytes(path, "report", "files that were just written") for path in folder.iterdir()}
         write_text(folder / place.name, render_page(page, formats, carried))
     return place
 
 
-def render_page(
-    page: ReportPage, formats: Sequence[str] = (), files: Mapping[str, bytes] = MappingProxyType({})
-) -> str:
+def render_page(page: ReportPage, formats: Sequence[str] = (), files: Mapping[str, bytes] = NONE) -> str:
     """The whole page as text. What it links to is in it: of `files` its data, and its pictures in these formats."""
     drawn, uplot = PackageLoader("ropewalk.measure.report"), PackageLoader("ropewalk.page", "web/library")
     environment = Environment(loader=drawn, autoescape=True, undefined=StrictUndefined)

@@ -20,10 +20,7 @@ COLOURS = (
     *("#5b2c0c", "#5f6b00", "#12493a", "#1d1a78"),
 )
 # Methods whose colour is always their own; others have theirs by a hash of the name, where it is free.
-FAMILIAR = (
-    *("yarn", "dynamic_yarn", "self_extend", "rerope", "streaming", "long_reach", "pi", "ntk"),
-    *("window", "dual_chunk", "dynamic_ntk", "string"),
-)
+FAMILIAR = ("yarn", "dynamic_yarn", "self_extend", "rerope", "streaming", "long_reach", "pi", "ntk", "window")
 LIGHT |= {f"c{n}": colour for n, colour in enumerate(COLOURS)}
 DASHES = ((), (7.0, 3.0), (2.0, 2.5), (9.0, 3.0, 2.0, 3.0))  # pixels of ink and of none, in turn
 MARKERS = 5
@@ -197,13 +194,12 @@ class ReportFigure(NamedTuple):
 def styles_of(lines: Sequence[str]) -> dict[str, int]:
     """A key for each extension: the same in every report if it can be, and no colour twice before all are used."""
     keys: dict[str, int] = {}
-    colours, free = len(COLOURS), list(range(len(lines) + len(COLOURS)))
+    free = list(range(len(lines) + len(COLOURS)))
     methods = {line: re.split("[:+]", line, maxsplit=1)[0] for line in lines}
     first = {methods[line]: line for line in reversed(lines) if methods[line] in FAMILIAR}
     for line in sorted(lines, key=lambda line: first.get(methods[line]) != line):
-        method = methods[line]
-        known = method in FAMILIAR
-        wanted = FAMILIAR.index(method) if known else crc32(method.encode("utf-8", "replace")) % colours
+        name = methods[line]
+        wanted = FAMILIAR.index(name) if name in FAMILIAR else crc32(name.encode("utf-8", "replace")) % len(COLOURS)
         keys[line] = wanted if wanted in free else free[0]
         free.remove(keys[line])
     return keys
