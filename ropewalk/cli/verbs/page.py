@@ -88,7 +88,9 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
     return html(looked.facts, lines=lines, target_len=length, own_schedule=looked.own_schedule, example=example)
 
 
-def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None) -> dict[str, Any] | None:
+def _example(
+    model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None
+) -> dict[str, Any] | None:
     """What the model shows on held-out texts; nothing where it has no weights, or they are large and nobody asked."""
     if wanted is False or (wanted is None and not _is_read(model)):
         return None
