@@ -158,9 +158,9 @@ def _seconds(opened: OpenedModel, facts: Facts) -> Callable[[int], float]:
     of_a_key = 2 * facts.layers * facts.heads * facts.head_dim
 
     def work(length: int) -> float:
-        return length * (linear + of_a_key * length)
+        return float(length * (linear + of_a_key * length))
 
-    return lambda length: took * work(length) / work(TRIED)
+    return lambda length: float(took * work(length) / work(TRIED))
 
 
 def _extensions(subject: Subject, names: Sequence[str]) -> tuple[dict[str, Extension], dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,10 @@ from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.files import holds
 from ropewalk.hf.load_options import require_plausible
 from ropewalk.hf.loading import silence_transformers
-from ropewalk.methods.spec import Json
 from ropewalk.models import path_of
+
+if TYPE_CHECKING:
+    from ropewalk.methods.spec import Json  # importing it takes a second
 
 FILE = "ropewalk.html"
 WEIGHTS, LARGEST = ("*.safetensors", "*.bin"), 2**32  # files; and bytes of weights that are read unasked
