@@ -33,9 +33,9 @@ from ropewalk.page.attended import queries, read_text
 BASE = "rope"  # the line of the unchanged model on the page
 CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the first has no text that is long enough
 TIMES = (8, 6, 4, 3, 2, 1.5)  # lengths that are tried, in trained lengths
-MOST_TEXTS, POINTS = 4, 256  # texts; and points of a curve
-SECONDS = 90.0  # that reading may take, by the estimate
-TRIED, SEED = 512, 0  # tokens of the text that is read for the estimate
+MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
+READING_SECONDS = 90.0  # that reading may take, by the estimate
+TRIED = 512  # tokens of the text that is read for the estimate
 CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
 
 
@@ -95,7 +95,7 @@ def curves(losses: dict[str, Tensor], trained_len: int) -> Json:
     window = window_of(trained_len)
     smooth = {line: _smoothed(mean, window) for line, mean in losses.items()}
     base = smooth[BASE]
-    points = sorted({max(window, stop) for _, stop in pairwise(edges(len(losses[BASE]), POINTS))})
+    points = sorted({max(window, stop) for _, stop in pairwise(edges(len(losses[BASE]), CURVE_POINTS))})
     return {
         "at": points,
         "losses": {line: [round(float(curve[at - window]), 3) for at in points] for line, curve in smooth.items()},
@@ -135,11 +135,11 @@ def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) ->
     lengths = [length for length in lengths if most is None or length <= most] or [most or lengths[-1]]
     for length in lengths:
         needed = lines * seconds(length)  # of a text
-        if needed > SECONDS and length != lengths[-1]:
+        if needed > READING_SECONDS and length != lengths[-1]:
             continue
         for corpus in CORPORA:
             subject = opened.subject(corpus, length)
-            if count := subject.count(max(1, min(MOST_TEXTS, int(SECONDS / needed)))):
+            if count := subject.count(max(1, min(MOST_TEXTS, int(READING_SECONDS / needed)))):
                 return subject, count
     raise DoesNotFit("corpus", f"one with a held-out text of {lengths[-1]:,} tokens", " + ".join(CORPORA))
 
@@ -147,7 +147,7 @@ def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) ->
 def _seconds(opened: OpenedModel, facts: Facts) -> Callable[[int], float]:
     """About how long a text takes, by its length: attention grows with the square of it."""
     words = len(opened.tokenizer)
-    ids = torch.randint(words, (1, TRIED), generator=torch.Generator().manual_seed(SEED))
+    ids = torch.randint(words, (1, TRIED), generator=torch.Generator().manual_seed(0))
     subject = opened.subject(CORPORA[0], TRIED)
     with subject.as_trained():
         token_losses(opened.model, ids[:, : TRIED // 8].to(subject.device))  # the first one takes longer
