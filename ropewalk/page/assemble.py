@@ -21,7 +21,7 @@ FIRST = ("rope", "rerope+log_n")  # the lines that are shown at first: the uncha
 OFFERED = ("self_extend+log_n", "rerope_by_parts+log_n", "yarn+log_n", "xpos+bca")  # compositions beside the presets
 FACTORS, AT_FIRST = (1, 2, 4, 8, 16, 32, 64), 8  # target lengths, in trained lengths
 
-VIEW = ("dom", "words", "data", "state", "share", "charts", "schedule", "matrix", "logits", "use")
+VIEW: tuple[str, ...] = ("dom", "words", "data", "state", "share", "charts", "schedule", "matrix", "logits", "use")
 VIEW += ("lead", "lookup", "scenes", "walk")
 LIVE = ("server", "panel", "losses", "attention", "chat", "live")
 SCRIPTS = ("library/uPlot.iife.min.js", *(f"view/{name}.js" for name in VIEW))

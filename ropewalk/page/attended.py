@@ -17,7 +17,7 @@ from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import token_losses
 
 QUERIES, KEYS = 24, 8  # tokens that are asked, and keys of each
-WORD_LETTERS = 4  # of a token that says something to a reader
+LEAST_LETTERS = 4  # of a token that says something to a reader
 
 
 def queries(words: Sequence[str]) -> list[int]:
@@ -34,7 +34,7 @@ def queries(words: Sequence[str]) -> list[int]:
 
 
 def _is_word(text: str) -> bool:
-    return len(text.strip()) >= WORD_LETTERS and text.strip().isalpha()
+    return len(text.strip()) >= LEAST_LETTERS and text.strip().isalpha()
 
 
 class ReadText(NamedTuple):

@@ -35,7 +35,7 @@ CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the 
 TIMES = (8, 6, 4, 3, 2, 1.5)  # lengths that are tried, in trained lengths
 MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
 READING_SECONDS = 90.0  # that reading may take, by the estimate
-TRIED, SAME_EACH_TIME = 512, 0  # tokens of the text that is read for the estimate
+TRIED = 512  # tokens of the text that is read for the estimate
 CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
 
 
@@ -147,7 +147,7 @@ def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) ->
 def _seconds(opened: OpenedModel, facts: Facts) -> Callable[[int], float]:
     """About how long a text takes, by its length: attention grows with the square of it."""
     words = len(opened.tokenizer)
-    ids = torch.randint(words, (1, TRIED), generator=torch.Generator().manual_seed(SAME_EACH_TIME))
+    ids = torch.randint(words, (1, TRIED), generator=torch.Generator().manual_seed(0))
     subject = opened.subject(CORPORA[0], TRIED)
     with subject.as_trained():
         token_losses(opened.model, ids[:, : TRIED // 8].to(subject.device))  # the first one takes longer
@@ -158,9 +158,9 @@ def _seconds(opened: OpenedModel, facts: Facts) -> Callable[[int], float]:
     of_a_key = 2 * facts.layers * facts.heads * facts.head_dim
 
     def work(length: int) -> float:
-        return length * (linear + of_a_key * length)
+        return float(length * (linear + of_a_key * length))
 
-    return lambda length: took * work(length) / work(TRIED)
+    return lambda length: float(took * work(length) / work(TRIED))
 
 
 def _extensions(subject: Subject, names: Sequence[str]) -> tuple[dict[str, Extension], dict[str, str]]:

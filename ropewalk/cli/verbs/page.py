@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from ropewalk.files import holds
 from ropewalk.hf.load_options import require_plausible
 from ropewalk.hf.loading import silence_transformers
 from ropewalk.models import path_of
+
+if TYPE_CHECKING:
+    from ropewalk.methods.spec import Json  # importing it takes a second
 
 FILE = "ropewalk.html"
 WEIGHTS, LARGEST = ("*.safetensors", "*.bin"), 2**32  # files; and bytes of weights that are read unasked
