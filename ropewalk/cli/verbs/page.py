@@ -93,7 +93,7 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
 
 def _example(
     model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None
-) -> dict[str, Any] | None:
+) -> Json | None:
     """What the model shows on held-out texts; nothing where it has no weights, or they are large and nobody asked."""
     if wanted is False or (wanted is None and not _is_read(model)):
         return None
