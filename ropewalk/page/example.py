@@ -32,7 +32,7 @@ from ropewalk.page.attended import queries, read_text
 
 BASE = "rope"  # the line of the unchanged model on the page
 CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the first has no text that is long enough
-TIMES = (8, 6, 4, 3, 2, 1.5)  # lengths that are tried, in trained lengths
+TIMES = (8, 6, 4, 3, 2, 1.5, 1.25)  # lengths that are tried, in trained lengths
 MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
 READING_SECONDS = 90.0  # that reading may take, by the estimate
 TRIED = 512  # tokens of the text that is read for the estimate
@@ -61,12 +61,13 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
     with open_model(model, options) as opened:
         facts = opened.subject(CORPORA[0], TRIED).facts
         names = list(dict.fromkeys([BASE, *lines]))
-        subject, texts = _subject(opened, facts, most, len(names))
+        subject, texts, seconds = _subject(opened, facts, most, len(names))
         ids_bn = torch.stack([subject.begun(passage, subject.longest) for passage in subject.passages(texts)])
         extensions, refused = _extensions(subject, names)
-        label = f"reading {texts} held-out texts of {subject.longest:,} tokens under {', '.join(extensions)}"
+        what = "1 held-out text" if texts == 1 else f"{texts} held-out texts"
+        label = f"reading {what} of {subject.longest:,} tokens under {', '.join(extensions)}"
         with showing_progress(label, shown="lines") as bar:
-            bar.note(f"{label}; --no-read leaves it out")
+            bar.note(f"{label}: about {minutes(seconds)}; --no-read leaves it out")
             begun = time.monotonic()
             words = subject.tokenizer.batch_decode([[one] for one in ids_bn[0].tolist()])
             rows = queries(words[:-1])  # the last token is told, not read
@@ -128,8 +129,8 @@ def _smoothed(losses: Tensor, window: int) -> Tensor:
     return losses.double().unfold(0, window, 1).mean(-1)
 
 
-def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) -> tuple[Subject, int]:
-    """Texts as long, and then as many, as the time allows; at least one of 1.5 trained lengths."""
+def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) -> tuple[Subject, int, float]:
+    """Texts as long, and then as many, as the time allows, at least one of 1.25 trained lengths; and the time."""
     seconds = _seconds(opened, facts)
     lengths = [int(facts.trained_len * times) for times in TIMES]
     lengths = [length for length in lengths if most is None or length <= most] or [most or lengths[-1]]
@@ -140,7 +141,7 @@ def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) ->
         for corpus in CORPORA:
             subject = opened.subject(corpus, length)
             if count := subject.count(max(1, min(MOST_TEXTS, int(READING_SECONDS / needed)))):
-                return subject, count
+                return subject, count, count * needed
     raise DoesNotFit("corpus", f"one with a held-out text of {lengths[-1]:,} tokens", " + ".join(CORPORA))
 
 

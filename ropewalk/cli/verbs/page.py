@@ -56,7 +56,7 @@ def page(
 ) -> None:
     """Write a page that shows what two extensions do to a model: loss by position, attention, rotations, reach, logits.
 
-    It needs no network. Of a model with weights it first reads held-out texts, for a minute or two.
+    It needs no network. Of a model with weights it first reads held-out texts: minutes, and it says how many.
     """
     place, lines, target_len = Path(out), tuple(extensions or ()), target(to)
     if not out or holds(place.is_dir):
@@ -91,9 +91,7 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
     return html(looked.facts, lines=lines, target_len=length, own_schedule=looked.own_schedule, example=example)
 
 
-def _example(
-    model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None
-) -> Json | None:
+def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None) -> Json | None:
     """What the model shows on held-out texts; nothing where it has no weights, or they are large and nobody asked."""
     if wanted is False or (wanted is None and not _is_read(model)):
         return None
