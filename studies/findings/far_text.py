@@ -123,7 +123,7 @@ def _collapse_panels(measured: Measured) -> tuple[Panel, ...]:
         "tokens predicted, percent",
         (
             Line(
-                f"{SMALL}: mean of 3 seeds",
+                f"{SMALL}: mean of 5 seeds",
                 "rope",
                 tuple((times, zoo.accuracy("rope", times)) for times in TIMES),
                 tuple((times, seed) for times in TIMES for seed in zoo.seeds("rope", times)),
@@ -257,7 +257,7 @@ def _far_text(measured: Measured) -> Finding:
             "nothing from four lengths back, and their accuracy on other text does not show it: a window is "
             f"{points(on_plain)} points above YaRN there. Through all layers a window of {zoo.trained} tokens reaches "
             f"{zoo.reach} tokens on paper; what stands {4 * zoo.trained} tokens back changed nothing.",
-            models=f"{REAL} (one model); {SMALL} (3 seeds); not measured on {LARGER}",
+            models=f"{REAL} (one model); {SMALL} (3 or 5 seeds); not measured on {LARGER}",
         ),
         chinese=Words(
             title="损失低不等于利用了远处的文本",
@@ -269,7 +269,7 @@ def _far_text(measured: Measured) -> Finding:
             f"{points(gain['rope_under_window'])} 个百分点，YaRN {points(gain['rope_under_yarn'])}，HWFA "
             f"{points(gain['hwfa'])}，"
             f"ALiBi {points(gain['alibi'])}；名义上的“层数×窗口”没有一个模型达到。",
-            models="SmolLM2（一个模型）；小模型（3 个种子）",
+            models="SmolLM2（一个模型）；小模型（3 或 5 个种子）",
         ),
         claims=(
             *("zoo/hwfa-far", "zoo/rerope-untrained-far", "zoo/streaming-no-far", "zoo/streaming-no-memory"),

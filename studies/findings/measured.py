@@ -118,7 +118,7 @@ class Carried:
 
 
 class Zoo:
-    """Small models of 64 tokens, three seeds for each method."""
+    """Small models of 64 tokens, three or five seeds of each method."""
 
     def __init__(self, folder: Path) -> None:
         kept = table_in(folder)
@@ -160,7 +160,7 @@ class Zoo:
         readings = sorted(name for name, seed in self._inside if seed == 0 and self._inside[name, seed]["of"] == "rope")
         held = []
         for one, other in combinations(["rope", *readings], 2):
-            of_seeds = [self._differences(one, other, times, seed) for seed in self.figures.seeds(one)]
+            of_seeds = [self._differences(one, other, times, seed) for seed in self.figures.seeds(one, other)]
             for nth, of_texts in enumerate(of_seeds):
                 others = [fmean(of_seed) for place, of_seed in enumerate(of_seeds) if place != nth]
                 held.append(not crossed_mean([of_texts], groups=self.projects).clear_of(fmean(others)))

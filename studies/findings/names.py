@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 REAL, LARGER, CARRIED, SMALL = "SmolLM2, 135 M", "31 M", "carried, 6.8 M", "small, 0.7 M"
-ONE = f"{REAL}; {LARGER}; {CARRIED} (one model each); {SMALL} (3 seeds)"
-ONE_CHINESE = "SmolLM2 1.35 亿；3100 万；自带 680 万（各一个模型）；小模型 70 万（3 个种子）"
+ONE = f"{REAL}; {LARGER}; {CARRIED} (one model each); {SMALL} (3 or 5 seeds)"
+ONE_CHINESE = "SmolLM2 1.35 亿；3100 万；自带 680 万（各一个模型）；小模型 70 万（3 或 5 个种子）"
 REAL_ALONE = "unchanged, last 8k alone"
 LENGTHS = "length of the text, in trained lengths"
 LABELS = {  # of what is not called by its line

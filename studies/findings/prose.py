@@ -21,9 +21,10 @@ MODELS = (
     "worth there, for the six extensions that were measured; it is one model, and its order of methods need not be "
     "that of a large one. Three kinds are ours. A model of 31 million parameters and the one that Ropewalk carries "
     "(6.8 million) were trained on 512 tokens; each is *one model* of one seed, so their intervals are over texts and "
-    "not over trainings. The small ones (0.7 million, trained on 64 tokens, three seeds for every method) are the only "
-    "ones that can compare what is trained in. They show directions, and which mechanism acts. They cannot show how "
-    "much a large model would gain, nor effects that need billions of tokens of training (F10) or rows of 2,048 tokens."
+    "not over trainings. The small ones (0.7 million, trained on 64 tokens, three seeds of every method, and five of "
+    "most that a claim on copying is about) are the only ones that can compare what is trained in. They show "
+    "directions, and which mechanism acts. They cannot show how much a large model would gain, nor effects that need "
+    "billions of tokens of training (F10) or rows of 2,048 tokens."
 )
 VERDICTS = (
     "**Verdicts.** *agrees*: the whole 95 % interval of every comparison is on the article's side; *disagrees at this "

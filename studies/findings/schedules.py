@@ -35,9 +35,9 @@ LOGIT = "largest logit"
 WITH_LOG_N = ("rope", "yarn", "rerope", "self_extend")
 TIMES = (1, 2, 4, 8)
 NOT_REAL = "not measured on a real model"
-OURS = f"{LARGER}, {CARRIED} (one model each); {SMALL} (3 seeds); {NOT_REAL}"
-OURS_CHINESE = "3100 万、自带 680 万（各一个模型）；小模型（3 个种子）；未在真实模型上测量"
-TWO, TWO_CHINESE = OURS.partition(", ")[2], "自带 680 万（一个模型）；小模型（3 个种子）；未在真实模型上测量"
+OURS = f"{LARGER}, {CARRIED} (one model each); {SMALL} (5 seeds); {NOT_REAL}"
+OURS_CHINESE = "3100 万、自带 680 万（各一个模型）；小模型（5 个种子）；未在真实模型上测量"
+TWO, TWO_CHINESE = OURS.partition(", ")[2], "自带 680 万（一个模型）；小模型（5 个种子）；未在真实模型上测量"
 
 
 def findings(measured: Measured) -> list[Finding]:
