@@ -17,7 +17,8 @@ from ropewalk.methods.docstrings import FACTORS, HOMES, list_folder, page_of
 from ropewalk.methods.spec import with_inner
 
 CITED = re.compile(  # Peng et al. 2023 (YaRN), "A title", arXiv:2309.00071; or its number alone
-    r"(?:(?P<author>[\w-]+)(?P<others> et al\.)? (?P<year>(?:19|20)\d\d)(?: \((?P<name>[^()]+)\))?"
+    r"(?:(?P<author>[\w-]+(?: (?:&|and) [\w-]+)?)(?P<others> et al\.)? (?P<year>(?:19|20)\d\d)"
+    r"(?: \((?P<name>[^()]+)\))?"
     r"(?:, \"?(?P<title>(?<=\")[^\"]+|[A-Z]\w+(?: \w+)*)\"?)?(?:, (?=arXiv|kexue))?)?"
     r"(?:(?P<site>arXiv:|kexue\.fm/)(?P<number>\d+(?:\.\d+)?))?"
 )
@@ -29,7 +30,7 @@ SPECIAL = str.maketrans(
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}"}
 )
-HEADER = "The first author's surname alone; the links have the other names."
+HEADER = "Surnames alone, of first authors where there are more than two; what has a link has all names there."
 BLOG = "Scientific Spaces, article {} (in Chinese)"  # the blog's own English name; most styles print no Chinese
 TITLES = {
     "1706.03762": "Attention Is All You Need",
@@ -168,7 +169,7 @@ def _entry(cited: re.Match[str]) -> Entry:
     )
     title = title or TITLES.get(number, "") or (BLOG.format(number) if site == "kexue.fm/" else "")
     fields = {
-        "author": in_latex(author) + " and others" * bool(cited["others"]),
+        "author": in_latex(author.replace(" & ", " and ")) + " and others" * bool(cited["others"]),
         "title": f"{{{in_latex(title)}}}" if title else "",
         "year": year,
         "note": in_latex(name),

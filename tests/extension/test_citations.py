@@ -107,6 +107,7 @@ def test_an_object_and_a_file_are_cited_by_their_methods(tmp_path):
         ("", "names no source", []),
         ("Source: In 2024 we tried it @misc{x.\n", ": In 2024 we tried it (at)misc{x.", []),
         ('Source: O_R 2025, "50% {a} & #b", arXiv:2501.00001.\n', ': O_R 2025, "50% {a} & #b"', ["o-r2025-2501.00001"]),
+        ("Source: Doe & Müller 2025, arXiv:2501.00001.\n", ": Doe & Müller 2025", ["doe-muller2025-2501.00001"]),
         ("Source: arXiv:2501.00001v2, eq. 3.\n", ": arXiv:2501.00001v2, eq. 3.", ["arxiv-2501.00001"]),
     ],
 )
@@ -115,6 +116,8 @@ def test_a_method_of_a_file(tmp_path, source, comment, keys):
     said = rw.cite(f"{path}:Half:factor=2")
     assert list(entries(said)) == [*keys, "ropewalk"]
     assert f"% {path}:Half{comment if comment[0] == ':' else f' {comment}'}" in said
+    if "Doe" in comment:
+        assert entries(said)[keys[0]]["author"] == "Doe and Müller"
     if "{a}" in comment:
         assert entries(said)[keys[0]]["title"] == r"{50\% \textbraceleft{}a\textbraceright{} \& \#b}"
 

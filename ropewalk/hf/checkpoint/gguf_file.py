@@ -14,11 +14,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
 
-from ropewalk.errors import Unreadable
+from ropewalk.errors import Unreadable, not_installed
 from ropewalk.files import holds, read_json, reading, why
 from ropewalk.folders import whole_file
 
@@ -101,7 +102,12 @@ class GgufHead(NamedTuple):
 
 
 def require_gguf(file: Path) -> None:
-    """Refuse a local file that is no GGUF file, is damaged, has no words, or whose rotation would be lost."""
+    """Refuse a local file that is no GGUF file, is damaged, has no words, or whose rotation would be lost.
+
+    Without the package that unpacks it, transformers would speak of a file that it cannot read.
+    """
+    if find_spec("gguf") is None:
+        raise not_installed(ModuleNotFoundError("No module named 'gguf'", name="gguf"))
     if holds(file.is_file):  # else it is on the hub, and not here yet
         schedule_in(file)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import compress, pairwise
+from statistics import median_low
 from typing import NamedTuple, TypeAlias
 
 from ropewalk.measure.metrics.intervals import Estimate
 from ropewalk.measure.report.drawing.charts import KNEE, Axis, Chart, Kind, Panel, Series
 
 TAKEN_FOR_0 = 1e-9  # what a logarithmic axis takes for 0
-GIVEN_UP = 3.0  # an interval that is so many times as wide as all dots are apart is cut off
+GIVEN_UP = 3.0  # an interval that is so many times as wide as dots are apart, and as others are, is cut off
 PALE = 0.35  # of the colour, for what is off the scale or beaten
 MINUS, UP, DOWN = "\N{MINUS SIGN}", "▲", "▼"  # the triangles: beyond the scale
 
@@ -160,11 +161,13 @@ def _row(n: int, row: IntervalRow, x: Axis, digits: int) -> Series:
 
 
 def _dots_axis(rows: Sequence[IntervalRow], words: str) -> Axis:
-    """The dots of what does not break, and those intervals that are not far wider than all dots are apart."""
+    """The dots of what does not break, and its intervals but those far wider than half of the others, and than the dots
+    are apart."""
     steady = [row.estimate for row in rows if not row.broken and math.isfinite(row.estimate.value)]
     dots = [0.0, *(estimate.value for estimate in steady or [row.estimate for row in rows])]
     finite = [value for value in dots if math.isfinite(value)]
-    width = max(max(finite) - min(finite), 0.02)
+    widths = [wide for estimate in steady if math.isfinite(wide := estimate.high - estimate.low)]
+    width = max(max(finite) - min(finite), median_low(widths or [0.0]), 0.02)
     low, high = min(finite) - GIVEN_UP * width, max(finite) + GIVEN_UP * width
     ends = [end for estimate in steady for end in (estimate.low, estimate.high) if low <= end <= high]
     return spanning(words, [*finite, *ends], room=0.075)
