@@ -20,8 +20,9 @@ SHORT = (
     "Below 0 it does. Other tokens are scored at each length; the base model reads those of the longest one under a"
     " window of its trained length, and lengths whose tokens it did not read have no difference."
 )
-CUT = "Extensions that break do not set the scale. A triangle marks what lies beyond it; a bar at the frame goes on."
-    "Extensions that break do not set the scale: a triangle marks what lies beyond it, and a bar at the frame goes on."
+CUT = (
+    "Extensions that break do not set the scale. A triangle marks what lies beyond it, and a bar that reaches the frame"
+    " goes on."
 )
 
 
