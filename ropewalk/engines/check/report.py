@@ -19,7 +19,7 @@ REPORT_WIDTH, FEW_PAIRS, INDENT = 100, 7, 12
 MEANINGS: dict[Verdict, str] = {
     "same": "the engine computes what the checkpoint's authors meant",
     "differs": "the engine computes something else",
-    "refused": "the engine refuses",
+    "refused": "the engine stops at the start, or answers with an error",
     "unknown": "what the engine computes here is not known",
 }
 
