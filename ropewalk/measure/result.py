@@ -87,14 +87,15 @@ class MeasuredResult(ABC):
         return text
 
     def to_latex(self, path: str | Path | None = None, *, brief: bool = False) -> str:
-        """The table in LaTeX (with booktabs), which is also written to a file if a path is passed.
+        """The table in LaTeX (with booktabs and graphicx), which is also written to a file if a path is passed.
 
         It has all columns that a notebook shows, or under `brief` the few that are printed.
         """
         record = self.to_dict()
         made, table = record["made"], self.brief if brief else self.table
         versions = ", ".join(f"{name} {number}" for name, number in made.get("versions", {}).items())
-        comment = f"{versions}; texts: {corpus_of(record['marks'])}; {date_of(made)}"
+        texts = f"{len(record['projects'])} of " if record.get("projects") else ""
+        comment = f"{versions}; texts: {texts}{corpus_of(record['marks'])}; {date_of(made)}"
         names = {row["extension"] for row in self.rows} - {BARE}
         caption = f"{model_of(made)}: {self.title[0].lower()}{self.title[1:]}"
         text = latex_table(table, caption, names, comment)

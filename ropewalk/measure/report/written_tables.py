@@ -71,19 +71,23 @@ def _is_number(text: str) -> bool:
 
 
 def latex_table(table: PageTable, caption: str, names: Collection[str], comment: str) -> str:
-    """A table that floats, with the rules of booktabs. Cells that begin with one of the names have it as code."""
+    """A table that floats, with the rules of booktabs, and shrinks to the width of a line where it is wider.
+
+    Cells that begin with one of the names have it as code.
+    """
     words = "l" if table.ends_in_words else "r"
     spec = ("l" + "r" * (len(table.head) - 2) + words)[: len(table.head)]
     head, *rows = [f"{' & '.join(_in_latex(cell, names) for cell in row)} \\\\" for row in (table.head, *table.rows)]
     lines = [
         f"% {comment.translate(CONTROLS)}",
-        "% \\usepackage{booktabs}",
+        "% \\usepackage{booktabs,graphicx}",
         "\\begin{table}",
         "\\centering",
         f"\\caption{{{_in_latex(caption)}}}",
+        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%",
         f"\\begin{{tabular}}{{{spec}}}",
         *["\\toprule", head, "\\midrule", *rows, "\\bottomrule"],
-        "\\end{tabular}",
+        "\\end{tabular}}",
         "\\end{table}",
     ]
     return "\n".join(lines) + "\n"

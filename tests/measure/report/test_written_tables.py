@@ -85,7 +85,7 @@ def test_a_table_in_latex():
     assert r"\texttt{a\_b} & $-$0.10 [$-$0.2, +0.0] & worse \\" in text.splitlines()
     assert r"extension & loss [95\% CI] & verdict \\" in text.splitlines()
     assert r"\caption{M \& N: 2}" in text.splitlines()
-    assert text.startswith("% made today\n% \\usepackage{booktabs}\n\\begin{table}\n")
+    assert text.startswith("% made today\n% \\usepackage{booktabs,graphicx}\n\\begin{table}\n")
     assert read_table(text) == ("M & N: 2", "lrl", [head, *rows])
     assert read_table(latex_table(PageTable(("x",), (("1",),)), "", (), ""))[1] == "l"
 
