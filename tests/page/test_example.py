@@ -39,6 +39,9 @@ STEADY, UP = losses((255, 2)), losses((99, 2), (156, 5))
         (STEADY, "reads_on", 0),
         (UP, "breaks", 101),  # windows of 64 // 16 = 4 tokens; the first with a loss of token 100 ends there
         (losses((99, 2), (60, 5), (96, 2)), "rises", 0),  # it comes back
+        (losses((99, 2), (90, 5), (5, 2), (61, 5)), "breaks", 101),  # a dip is no recovery: 5 of 156 tokens
+        (losses((99, 2), (3, 5), (7, 2), (146, 5)), "breaks", 109),  # up and back at once: 4 of the next 16 are outside
+        (losses((10, 2), (6, 5), (83, 2), (156, 2)), "reads_on", 0),
         (losses((99, 2), (10, 2.05), (146, 2)), "reads_on", 0),
         (losses((20, 2), (10, 6), (225, 2)), "reads_on", 0),  # a hard passage within the trained length
         (losses((254, 2), (1, 90)), "rises", 0),  # the very end is no break
@@ -49,6 +52,14 @@ def test_where_a_curve_breaks(line, kind, at):
     assert found["rope"]["kind"] == "reads_on"
     assert found["line"]["kind"] == kind
     assert at == 0 or abs(found["line"]["at"] - at) <= 1
+
+
+def test_a_hard_beginning_is_no_break():
+    """A long text, of which nine tenths are broken whether or not the beginning counts."""
+    hard = losses((12, 6), (40, 2), (900, 5))
+    drawn = curves({"rope": losses((952, 2)), "line": hard}, TRAINED)
+    assert drawn["found"]["line"]["kind"] == "breaks"
+    assert abs(drawn["found"]["line"]["at"] - 53) <= 1
 
 
 def test_a_curve_is_the_mean_of_the_losses_before_each_point():
