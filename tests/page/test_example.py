@@ -173,6 +173,33 @@ def test_the_page_opens_with_what_the_model_showed(opened, shown):
     )
 
 
+def test_the_base_model_stands_beside_two_extensions(opened, shown, example):
+    page = opened("#lang=en&a=rerope%2Blog_n&b=window:window=100", address=shown, **DESK)
+    titles = page.locator("#lookup-keys h3")
+    assert titles.all_text_contents() == ["A rerope+log_n", "B window:window=100", "base model"]
+    place, key = example["queries"][-1], example["keys"]["rope"][-1][0]
+    assert f"{place - key:,} back" in page.locator("#lookup-keys .side-base tr").first.text_content()
+    page.fill("#line-a", "rope")
+    page.wait_for_function("() => document.querySelectorAll('#lookup-keys h3').length === 2")
+
+
+def test_names_of_marks_stand_above_the_plot(opened, shown):
+    """Two lines, at 512 and 600 tokens: two rows of 14 pixels over the plot."""
+    page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
+    chart, plot = (page.locator(f"#lead-curve {part}").bounding_box() for part in (".u-wrap", ".u-over"))
+    assert plot["y"] - chart["y"] >= 2 * 14
+
+
+def test_a_picture_names_its_lines_and_the_page_its_model(opened, shown, example):
+    page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
+    assert page.title() == f"rope | rerope+log_n · {example['model']} · Ropewalk"
+    assert page.text_content("#model-summary").startswith(f"{example['model']}, trained on 512 tokens")
+    for figure, name in (("lead-curve", "lead-curve-rope-rerope+log_n"), ("matrix-b", "matrix-b-rerope+log_n")):
+        with page.expect_download() as saved:
+            page.click(f"#{figure} .save")
+        assert saved.value.suggested_filename == f"ropewalk-{name}.png"
+
+
 def test_keys_of_the_token_under_the_pointer_or_the_keyboard(opened, shown, example):
     page = opened("#lang=en&a=rope&b=window:window=100", address=shown, **DESK)
     buttons = page.locator("#lookup-text button")
