@@ -34,7 +34,7 @@ def catalogue() -> Json:
 
 
 def _page(kind: type[Spec]) -> Json:
-    """Of a method its idea, parameters, formula and source; and the formula set, unless somebody's has signs that ours do not."""
+    """Of a method what is told; and the formula set, unless somebody's has signs that ours do not."""
     page = page_of(kind)
     try:
         math = STYLE.sub("", mathml(page.formula)) if page.formula else ""

@@ -155,7 +155,7 @@ def test_parameters_that_python_takes_are_no_mistakes(scripts):
             line = f"{name}:{key}=1e+5+log_n"
             read_line(line)
             assert scripts.evaluate("(line) => Ropewalk.lines.problem(line)", line) is None
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="no_such"):
             read_line(f"{name}:no_such=1")
         assert "no_such" in scripts.evaluate("(line) => Ropewalk.lines.problem(line)", f"{name}:no_such=1")
 

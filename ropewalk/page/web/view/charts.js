@@ -26,11 +26,12 @@ Ropewalk.charts = (() => {
   }
 
   function options(figure, place, { series, x, y, marks = [], bands, draw, describe, sync }) {
-    const readout = figure.querySelector(".readout");
+    const readout = figure.querySelector(".readout"),
+      upright = marks.filter(isNamed).toSorted((one, other) => other.x - one.x);
     readout.textContent = hint(figure);
     return {
       ...sizeOf(place),
-      padding: [8 + NAME * marks.filter(isNamed).length, 10, 0, 0],
+      padding: [8 + NAME * upright.length, 10, 0, 0],
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, y: false, points: { size: 7 }, ...(sync && { sync: { key: sync } }) },
       scales: { x: scale(x), y: scale(y) },
@@ -39,7 +40,7 @@ Ropewalk.charts = (() => {
       bands,
       hooks: {
         drawClear: [(chart) => draw?.(chart)],
-        draw: [(chart) => marks.forEach((mark, row) => drawMark(chart, mark, row))],
+        draw: [(chart) => marks.forEach((mark) => drawMark(chart, mark, upright.indexOf(mark)))],
         setCursor: [
           (chart) =>
             (readout.textContent = (chart.cursor.idx ?? null) === null ? hint(figure) : describe(chart.cursor.idx)),
@@ -100,7 +101,7 @@ Ropewalk.charts = (() => {
   };
 
   // A dashed line across the chart with its name: {x or y, label}. Names of upright lines stand above the plot, where
-  // no curve is, each in a row of its own.
+  // no curve is, each in a row of its own, the leftmost on top: so no line crosses the name of another.
   function drawMark(chart, { x, y, label = "", accent = "soft" }, row) {
     const { ctx, bbox } = chart,
       at = x ?? y,

@@ -114,7 +114,7 @@ Ropewalk.lookup = (() => {
 
   const nameOf = (side, line) =>
     side === "base"
-      ? [t("base_model")]
+      ? [make("span", { class: "name" }, t("base_model"))]
       : [make("b", { class: "badge" }, side.toUpperCase()), " ", make("span", { class: "name" }, line)];
 
   function svg(tag, attributes, ...children) {
