@@ -21,8 +21,8 @@ FIRST = ("rope", "rerope+log_n")  # the lines that are shown at first: the uncha
 OFFERED = ("self_extend+log_n", "rerope_by_parts+log_n", "yarn+log_n", "xpos+bca")  # compositions beside the presets
 FACTORS, AT_FIRST = (1, 2, 4, 8, 16, 32, 64), 8  # target lengths, in trained lengths
 
-VIEW: tuple[str, ...] = ("dom", "words", "data", "state", "share", "charts", "schedule", "matrix", "logits", "use")
-VIEW += ("lead", "lookup", "scenes", "walk")
+VIEW: tuple[str, ...] = ("dom", "words", "data", "lines", "state", "share", "charts", "schedule", "matrix", "logits")
+VIEW += ("use", "lead", "lookup", "scenes", "walk")
 LIVE = ("server", "panel", "losses", "attention", "chat", "live")
 SCRIPTS = ("library/uPlot.iife.min.js", *(f"view/{name}.js" for name in VIEW))
 SCRIPTS += (*(f"live/{name}.js" for name in LIVE), "view/main.js")
@@ -40,6 +40,7 @@ def html(
     own_schedule: str = "",
     presets: bool = True,
     example: Json | None = None,
+    model: str = "",
 ) -> str:
     """The whole page as one text.
 
@@ -49,6 +50,7 @@ def html(
     `target_len`. All numbers are in it, for every preset and for the `lines`, of which it shows the first two. So it
     works from a file and on any static host. Without `presets` it asks the server that it came from to draw any other
     line. `own_schedule` names the schedule that the model came with. `example` is what the model showed on a text.
+    `model` is what it is called; by default as the example names it.
     """
     loader = PackageLoader("ropewalk.page", "web")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
@@ -57,9 +59,11 @@ def html(
     def source(name: str) -> Markup:
         return Markup(loader.get_source(environment, name)[0])
 
+    called = model or (str(example["model"]) if example else "")
+    named = {"named": called, "usual": facts is USUAL and not called}
     return environment.get_template("page.html").render(
         version=version("ropewalk"),
-        data=_data(facts, lines, target_len, presets) | {"own": own_schedule, "example": example},
+        data=_data(facts, lines, target_len, presets) | {"own": own_schedule, "example": example, **named},
         licence=source(LICENCE),
         scripts=[Markup(shortened(source(name))) for name in SCRIPTS],
         styles=map(source, STYLES),

@@ -12,6 +12,7 @@ from ropewalk.extension.outside import method_on_line, offered
 from ropewalk.extension.parsing import PRESETS
 from ropewalk.extension.slots import SLOTS, slot_of
 from ropewalk.methods.docstrings import page_of
+from ropewalk.methods.record import arguments, parameters
 from ropewalk.methods.spec import Json, Spec
 from ropewalk.page.typeset import mathml
 
@@ -21,23 +22,26 @@ STYLE = re.compile(r' style="[^"]*"')  # of an element: the style sheet has it, 
 
 @cache
 def catalogue() -> Json:
-    """Presets by name, then methods by slot and name: the idea of each, and of a method its formulas and source.
+    """Presets by name, then methods by slot and name: idea and parameters of each; of a method its formulas and source.
 
     catalogue()["yarn"]["idea"]
     """
-    presets = {name: {"idea": page_of(preset).idea} for name, preset in PRESETS.items()}
+    presets = {
+        name: {"idea": page_of(preset).idea, "takes": list(arguments(preset))} for name, preset in PRESETS.items()
+    }
     methods = {f"{slot}.{spec.name}": _page(spec) for slot, content in SLOTS.items() for spec in content.methods}
     return {**presets, **methods}
 
 
-def _page(kind: type[Spec]) -> dict[str, str]:
-    """Of a method its idea, formula and source; and the formula set, unless somebody's has signs that ours do not."""
+def _page(kind: type[Spec]) -> Json:
+    """Of a method what is told; and the formula set, unless somebody's has signs that ours do not."""
     page = page_of(kind)
     try:
         math = STYLE.sub("", mathml(page.formula)) if page.formula else ""
     except RopewalkError:
         math = ""
-    return {"idea": page.idea, "formula": page.formula, "source": page.source, "math": math}
+    takes = [parameter.name for parameter in parameters(kind)]
+    return {"idea": page.idea, "takes": takes, "formula": page.formula, "source": page.source, "math": math}
 
 
 def pages_outside(extension: Extension) -> Json:

@@ -36,6 +36,7 @@ TIMES = (8, 6, 4, 3, 2, 1.5, 1.25)  # lengths that are tried, in trained lengths
 MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
 READING_SECONDS = 90.0  # that reading may take, by the estimate
 TRIED = 512  # tokens of the text that is read for the estimate
+MOSTLY = 0.9  # share of the places after a break that are outside the range
 CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
 
 
@@ -110,18 +111,32 @@ def curves(losses: dict[str, Tensor], trained_len: int) -> Json:
 def found(losses: Tensor, base_losses: Tensor, curve: Tensor, base: Tensor, trained_len: int) -> Found:
     """What a line's curve shows beside the range that the unchanged model has within the trained length.
 
-    The range is that of the smoothed loss from a quarter of the trained length on. A line breaks where its smoothed
-    loss leaves the range for good. It reads on if it does not, and its mean beyond the trained length is not clearly
-    above that of the unchanged model within it.
+    The range is that of the smoothed loss from a quarter of the trained length on. A line breaks at the first place
+    where its smoothed loss is outside the range, as it is at nine tenths of all later places, and of those of the next
+    quarter of the trained length. A dip back is no recovery; and a hard passage at the beginning, where nothing stands
+    before a token, is no break. What follows must be a quarter of the text beyond the trained length. The line reads
+    on if it does not break, and its mean beyond the trained length is not clearly above that of the unchanged model
+    within it.
     """
     window = len(losses) - len(curve) + 1
     most = float(base[max(0, trained_len // 4 - window) : trained_len - window].max())
-    inside = (curve <= most + CLEAR).nonzero().flatten()
-    end = int(inside[-1]) + 1 if len(inside) else 0  # of the curve within the range; a point ends `window` tokens later
+    broken = _stays(curve > most + CLEAR, trained_len // 4)
+    end = int(broken[0]) if len(broken) else len(curve)  # of the curve within; a point ends `window` tokens later
     if len(curve) - end >= (len(losses) - trained_len) // 4:
         return Found("breaks", at=end + window)
     more = float(losses[trained_len - 1 :].mean() - base_losses[trained_len // 4 : trained_len - 1].mean())
     return Found("reads_on") if more <= SAME else Found("rises", more=round(more, 2))
+
+
+def _stays(outside: Tensor, stretch: int) -> Tensor:
+    """The places outside from which on most are outside too: of all that follow, and of a stretch alone."""
+    count = len(outside)
+    sums = torch.cat([torch.zeros(1), outside.double().cumsum(0)])
+    places = torch.arange(count)
+    near = (places + stretch).clamp(max=count)
+    share = (sums[-1] - sums[:-1]) / (count - places)
+    of_stretch = (sums[near] - sums[:-1]) / (near - places)
+    return (outside & (share >= MOSTLY) & (of_stretch >= MOSTLY)).nonzero().flatten()
 
 
 def _smoothed(losses: Tensor, window: int) -> Tensor:

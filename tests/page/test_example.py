@@ -39,6 +39,9 @@ STEADY, UP = losses((255, 2)), losses((99, 2), (156, 5))
         (STEADY, "reads_on", 0),
         (UP, "breaks", 101),  # windows of 64 // 16 = 4 tokens; the first with a loss of token 100 ends there
         (losses((99, 2), (60, 5), (96, 2)), "rises", 0),  # it comes back
+        (losses((99, 2), (90, 5), (5, 2), (61, 5)), "breaks", 101),  # a dip is no recovery: 5 of 156 tokens
+        (losses((99, 2), (3, 5), (7, 2), (146, 5)), "breaks", 109),  # up and back at once: 4 of the next 16 are outside
+        (losses((10, 2), (6, 5), (83, 2), (156, 2)), "reads_on", 0),
         (losses((99, 2), (10, 2.05), (146, 2)), "reads_on", 0),
         (losses((20, 2), (10, 6), (225, 2)), "reads_on", 0),  # a hard passage within the trained length
         (losses((254, 2), (1, 90)), "rises", 0),  # the very end is no break
@@ -49,6 +52,14 @@ def test_where_a_curve_breaks(line, kind, at):
     assert found["rope"]["kind"] == "reads_on"
     assert found["line"]["kind"] == kind
     assert at == 0 or abs(found["line"]["at"] - at) <= 1
+
+
+def test_a_hard_beginning_is_no_break():
+    """A long text, of which nine tenths are broken whether or not the beginning counts."""
+    hard = losses((12, 6), (40, 2), (900, 5))
+    drawn = curves({"rope": losses((952, 2)), "line": hard}, TRAINED)
+    assert drawn["found"]["line"]["kind"] == "breaks"
+    assert abs(drawn["found"]["line"]["at"] - 53) <= 1
 
 
 def test_a_curve_is_the_mean_of_the_losses_before_each_point():
@@ -160,6 +171,33 @@ def test_the_page_opens_with_what_the_model_showed(opened, shown):
     page.wait_for_function(
         "() => document.querySelector('#lead-sentence').textContent === '基础模型在 600 token 处失效。'"
     )
+
+
+def test_the_base_model_stands_beside_two_extensions(opened, shown, example):
+    page = opened("#lang=en&a=rerope%2Blog_n&b=window:window=100", address=shown, **DESK)
+    titles = page.locator("#lookup-keys h3")
+    assert titles.all_text_contents() == ["A rerope+log_n", "B window:window=100", "base model"]
+    place, key = example["queries"][-1], example["keys"]["rope"][-1][0]
+    assert f"{place - key:,} back" in page.locator("#lookup-keys .side-base tr").first.text_content()
+    page.fill("#line-a", "rope")
+    page.wait_for_function("() => document.querySelectorAll('#lookup-keys h3').length === 2")
+
+
+def test_names_of_marks_stand_above_the_plot(opened, shown):
+    """Two lines, at 512 and 600 tokens: two rows of 14 pixels over the plot."""
+    page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
+    chart, plot = (page.locator(f"#lead-curve {part}").bounding_box() for part in (".u-wrap", ".u-over"))
+    assert plot["y"] - chart["y"] >= 2 * 14
+
+
+def test_a_picture_names_its_lines_and_the_page_its_model(opened, shown, example):
+    page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
+    assert page.title() == f"rope | rerope+log_n · {example['model']} · Ropewalk"
+    assert page.text_content("#model-summary").startswith(f"{example['model']}, trained on 512 tokens")
+    for figure, name in (("lead-curve", "lead-curve-rope-rerope+log_n"), ("matrix-b", "matrix-b-rerope+log_n")):
+        with page.expect_download() as saved:
+            page.click(f"#{figure} .save")
+        assert saved.value.suggested_filename == f"ropewalk-{name}.png"
 
 
 def test_keys_of_the_token_under_the_pointer_or_the_keyboard(opened, shown, example):

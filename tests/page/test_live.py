@@ -75,6 +75,9 @@ def test_a_wrong_line_is_refused_in_pythons_words(live):
         rw.parse("yarn:faktor=4")
     assert page.text_content("#about-a .wrong") == str(refused.value)
     assert page.get_attribute("#line-a", "aria-invalid") == "true"
+    assert "faktor" not in page.evaluate("location.hash")
+    page.fill("#line-a", "yarn:factor=3")
+    page.wait_for_function("() => location.hash === '#a=yarn:factor=3&lang=en'")  # once the server has drawn it
     page.fill("#line-a", "refuse me")
     page.wait_for_function("() => document.querySelector('#about-a .wrong')?.textContent.includes('must be shorter')")
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from ropewalk import page as package
-from ropewalk.extension.parsing import PRESETS
+from ropewalk.extension.parsing import PRESETS, read_line
 from ropewalk.methods.docstrings import FACTORS
+from ropewalk.methods.facts import Facts
 from ropewalk.page import html, warnings
 from ropewalk.page.assemble import shortened
+from ropewalk.page.catalogue import catalogue
 
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
 PHONE, TABLET, DESK = ({"viewport": {"width": width, "height": 800}} for width in (390, 768, 1280))
@@ -112,6 +114,61 @@ def test_a_line_that_is_not_in_the_page_names_the_command_that_writes_it(opened)
     assert "ropewalk serve MODEL" in said
     assert page.get_attribute("#line-a", "aria-invalid") == "true"
     assert page.text_content("#angles-a figcaption") == before  # the last line that was drawn
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("rerop", "There is no method 'rerop'; did you mean 'rerope'?"),
+        ("yarn+logn", "There is no method 'logn'; did you mean 'log_n'?"),
+        ("quite_another", "There is no method 'quite_another'."),
+        ("yarn:faktor=3", "yarn has no parameter 'faktor'; did you mean 'factor'?"),
+        ("interpolation:factor=2,x=1+log_n", "interpolation has no parameter 'x'; it takes factor."),
+        ("yarn+", "Write a line as name:key=value,...+name..."),
+        ("yarn:3", "Write a line as name:key=value,...+name..."),
+    ],
+)
+def test_a_wrong_name_is_refused_and_kept_out_of_the_address(opened, typed, said):
+    page = opened("#lang=en", **DESK)
+    page.fill("#line-a", "pi")
+    page.wait_for_function("() => location.hash === '#a=pi&lang=en'")
+    page.fill("#line-a", typed)
+    page.wait_for_selector("#about-a .wrong")
+    assert page.text_content("#about-a .wrong") == said
+    assert page.evaluate("location.hash") == "#a=pi&lang=en"
+    assert page.title() == "pi | rerope+log_n · a usual Llama · Ropewalk"
+
+
+def test_an_empty_field_gets_its_line_back(opened):
+    page = opened("#lang=en&a=pi&b=", **DESK)
+    assert page.input_value("#line-b") == "rerope+log_n"
+    page.fill("#line-a", "")
+    assert page.get_attribute("#line-a", "aria-invalid") == "false"
+    page.focus("#line-b")
+    page.wait_for_function("() => document.querySelector('#line-a').value === 'pi'")
+
+
+def test_parameters_that_python_takes_are_no_mistakes(scripts):
+    """Every method and preset with each of its parameters, by Python's own reading of the line."""
+    for name, about in catalogue().items():
+        for key in about["takes"]:
+            line = f"{name}:{key}=1e+5+log_n"
+            read_line(line)
+            assert scripts.evaluate("(line) => Ropewalk.lines.problem(line)", line) is None
+        with pytest.raises(ValueError, match="no_such"):
+            read_line(f"{name}:no_such=1")
+        assert "no_such" in scripts.evaluate("(line) => Ropewalk.lines.problem(line)", f"{name}:no_such=1")
+
+
+def test_the_model_is_named(opened, tmp_path):
+    assert (
+        opened("#lang=en", **DESK).text_content("#model-summary").startswith("a usual Llama, trained on 4,096 tokens")
+    )
+    place = tmp_path / "page.html"
+    place.write_text(html(Facts(trained_len=512, head_dim=64, heads=4, layers=6), model="small"), "utf-8")
+    page = opened("#lang=en", address=place.as_uri(), **DESK)
+    assert page.text_content("#model-summary").startswith("small, trained on 512 tokens")
+    assert page.title() == "rope | rerope+log_n · small · Ropewalk"
 
 
 def test_chinese_at_first_where_the_browser_speaks_it_and_by_the_switch(opened):

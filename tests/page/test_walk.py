@@ -89,6 +89,23 @@ def test_what_is_new_is_red(walking):
     assert "7.16°" in page.text_content("#walk-words")
 
 
+def test_the_table_counts_as_the_steps_do(walking):
+    """Far keys count as 128 in a step; the table says the same of the furthest."""
+    page = walking("#lang=en&step=9", reduced_motion="reduce")
+    assert "all beyond count as 128." in page.text_content("#walk-words")
+    assert page.locator("#walk .plane text").all_text_contents()[-2:] == ["rope", "rerope"]
+    page.click("#walk-next")
+    page.wait_for_selector("#walk-count:text-is('10 / 10')")
+    rows = {row.split("\t")[0]: row.split("\t")[2] for row in page.locator("#walk .costs tbody tr").all_inner_texts()}
+    assert (rows["rope"], rows["streaming"], rows["rerope"]) == ("4,095", "511", "128")
+
+
+def test_cards_do_not_touch(walking):
+    page = walking("#lang=en")
+    card, walk_card = (page.locator(name).bounding_box() for name in (".controls:not([hidden])", "#walk"))
+    assert walk_card["y"] - card["y"] - card["height"] >= 12
+
+
 def test_it_moves_unless_that_is_not_wished(walking):
     page = walking("#lang=en&step=2")
     page.wait_for_function("() => document.querySelector('#walk-position').textContent.startsWith('Position 511.')")
@@ -123,7 +140,7 @@ def test_a_figure_is_saved_as_a_picture_and_a_link_is_copied(walking):
     page = walking("#lang=en&step=4", permissions=["clipboard-read", "clipboard-write"])
     with page.expect_download() as saved:
         page.click("#decay .save")
-    assert saved.value.suggested_filename == "ropewalk-decay.png"
+    assert saved.value.suggested_filename == "ropewalk-decay-rope-rerope+log_n.png"
     head = Path(saved.value.path()).read_bytes()[:24]
     assert head.startswith(b"\x89PNG")
     assert int.from_bytes(head[16:20], "big") > 800

@@ -5,6 +5,8 @@ Ropewalk.charts = (() => {
   const FONT = "12px system-ui, sans-serif",
     BESIDE = 44,
     BELOW = 22; // of axes, in pixels
+  const NAME = 14; // of a mark's name above the plot, in pixels
+  const isNamed = ({ x, label }) => x !== undefined && label;
   const drawn = new Map(); // by place: the chart, so that it can be removed and sized
 
   // show(figure, {data, series, x, y, marks, describe, draw}); axes are {label, log, tick, range}.
@@ -24,11 +26,12 @@ Ropewalk.charts = (() => {
   }
 
   function options(figure, place, { series, x, y, marks = [], bands, draw, describe, sync }) {
-    const readout = figure.querySelector(".readout");
+    const readout = figure.querySelector(".readout"),
+      upright = marks.filter(isNamed).toSorted((one, other) => other.x - one.x);
     readout.textContent = hint(figure);
     return {
       ...sizeOf(place),
-      padding: [8, 10, 0, 0],
+      padding: [8 + NAME * upright.length, 10, 0, 0],
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, y: false, points: { size: 7 }, ...(sync && { sync: { key: sync } }) },
       scales: { x: scale(x), y: scale(y) },
@@ -37,7 +40,7 @@ Ropewalk.charts = (() => {
       bands,
       hooks: {
         drawClear: [(chart) => draw?.(chart)],
-        draw: [(chart) => marks.forEach((mark, row) => drawMark(chart, mark, row))],
+        draw: [(chart) => marks.forEach((mark) => drawMark(chart, mark, upright.indexOf(mark)))],
         setCursor: [
           (chart) =>
             (readout.textContent = (chart.cursor.idx ?? null) === null ? hint(figure) : describe(chart.cursor.idx)),
@@ -97,7 +100,8 @@ Ropewalk.charts = (() => {
     return powers;
   };
 
-  // A dashed line across the chart with its name: {x or y, label}.
+  // A dashed line across the chart with its name: {x or y, label}. Names of upright lines stand above the plot, where
+  // no curve is, each in a row of its own, the leftmost on top: so no line crosses the name of another.
   function drawMark(chart, { x, y, label = "", accent = "soft" }, row) {
     const { ctx, bbox } = chart,
       at = x ?? y,
@@ -105,13 +109,14 @@ Ropewalk.charts = (() => {
     const { min, max } = chart.scales[way];
     if (!(at >= min && at <= max)) return;
     const place = Math.round(chart.valToPos(at, way, true)),
-      ratio = devicePixelRatio || 1;
+      ratio = devicePixelRatio || 1,
+      above = bbox.top - (5 + NAME * row) * ratio; // the foot of its name
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = colour(accent);
     ctx.setLineDash([3 * ratio, 3 * ratio]);
     ctx.lineWidth = ratio;
     ctx.beginPath();
-    if (way === "x") (ctx.moveTo(place, bbox.top), ctx.lineTo(place, bbox.top + bbox.height));
+    if (way === "x") (ctx.moveTo(place, label ? above - 9 * ratio : bbox.top), ctx.lineTo(place, bbox.top + bbox.height));
     else (ctx.moveTo(bbox.left, place), ctx.lineTo(bbox.left + bbox.width, place));
     ctx.stroke();
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
@@ -120,7 +125,7 @@ Ropewalk.charts = (() => {
     ctx.textAlign = way === "x" && room > width + 8 * ratio ? "left" : "right";
     const side = ctx.textAlign === "left" ? 4 * ratio : -4 * ratio;
     if (!label) return ctx.restore();
-    if (way === "x") ctx.fillText(label, place + side, bbox.top + (11 + 14 * row) * ratio);
+    if (way === "x") ctx.fillText(label, place + side, above);
     else ctx.fillText(label, bbox.left + bbox.width - 3 * ratio, place - 4 * ratio);
     ctx.restore();
   }

@@ -67,7 +67,7 @@ Ropewalk.lead = (() => {
 
   // What A and B have no curve for: refused by the model, or not read when the page was written.
   function missing() {
-    const absent = ["a", "b"].map((side) => state[side].trim()).filter((line) => line && !example.losses[line]);
+    const absent = ["a", "b"].map((side) => state[side].trim()).filter((line) => !example.losses[line] && !Ropewalk.lines.problem(line));
     return [...new Set(absent)].map((line) => {
       const said = example.refused[line] ?? t("lead_unread", { line: Ropewalk.use.quoted(line) });
       return make("span", {}, said, " ");

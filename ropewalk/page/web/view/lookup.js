@@ -6,6 +6,7 @@ Ropewalk.lookup = (() => {
   const { example } = Ropewalk.given;
   const SVG = "http://www.w3.org/2000/svg",
     WIDE = 1000,
+    BASE = "rope", // the line of the unchanged model
     HIGH = 110, // of the strip with arcs, in its own units
     AROUND = 4; // tokens beside a key that are shown with it
   const marked = new Map(); // by place: the element of a token of the text
@@ -55,9 +56,11 @@ Ropewalk.lookup = (() => {
 
   const placesOf = (row) => row.filter((_, index) => index % 2 === 0);
   const pairsOf = (row) => placesOf(row).map((place, index) => ({ place, weight: row[2 * index + 1] }));
+  // A and B as far as they were read, and the unchanged model where neither is it.
   const sides = () => {
     const own = ["a", "b"].map((side) => [side, Ropewalk.state.state[side].trim()]);
-    return own.filter(([, line]) => example.keys[line]);
+    const shown = own.some(([, line]) => line === BASE) ? own : [...own, ["base", BASE]];
+    return shown.filter(([, line]) => example.keys[line]);
   };
 
   function show(query) {
@@ -72,11 +75,12 @@ Ropewalk.lookup = (() => {
         if (at !== place) shade(marked.get(at), side, weight);
     const shown = sides().map(([side, line]) => listed(side, line, query));
     fill(byId("lookup-keys"), ...shown);
+    byId("lookup-keys").className = shown.length > 2 ? "three" : "two";
     byId("lookup-said").textContent = t("lookup_said", { token: quoted(place), place: whole(place) });
   }
 
   function shade(element, side, weight) {
-    element.style.background = `color-mix(in srgb, var(--${side}) ${Math.round(20 + 50 * Math.sqrt(weight))}%, transparent)`;
+    element.style.background = `color-mix(in srgb, var(--${side === "base" ? "soft" : side}) ${Math.round(20 + 50 * Math.sqrt(weight))}%, transparent)`;
   }
 
   const quoted = (place) => JSON.stringify(example.tokens[place]).replace(/^"|"$/g, "");
@@ -101,12 +105,17 @@ Ropewalk.lookup = (() => {
     return make(
       "div",
       { class: `cell side-${side}` },
-      make("h3", {}, make("b", { class: "badge" }, side.toUpperCase()), " ", make("span", { class: "name" }, line)),
+      make("h3", {}, ...nameOf(side, line)),
       arcs(place, pairs),
       make("p", { class: "soft" }, t("lookup_share", { share: number(100 * all), count: pairs.length })),
       make("table", { class: "keys" }, make("tbody", {}, rows)),
     );
   }
+
+  const nameOf = (side, line) =>
+    side === "base"
+      ? [make("span", { class: "name" }, t("base_model"))]
+      : [make("b", { class: "badge" }, side.toUpperCase()), " ", make("span", { class: "name" }, line)];
 
   function svg(tag, attributes, ...children) {
     const element = document.createElementNS(SVG, tag);

@@ -4,6 +4,7 @@
   const { byId, make, fill, whole, number, set } = Ropewalk.dom;
   const { state, times, change } = Ropewalk.state;
   const { find, ask, lengths, model, catalogue, live } = Ropewalk.data;
+  const { problem } = Ropewalk.lines;
   const { t } = Ropewalk.words;
   const PAUSE = 250; // milliseconds without typing, after which the server is asked
   const last = {}; // the last line of each side that could be drawn
@@ -15,8 +16,10 @@
     Ropewalk.state.start();
     const option = (name) => make("option", { value: name }, catalogue[name].idea);
     fill(byId("names"), ...Ropewalk.given.presets.map(option));
-    for (const side of ["a", "b"])
-      byId(`line-${side}`).addEventListener("input", (event) => change({ [side]: event.target.value }));
+    for (const side of ["a", "b"]) {
+      byId(`line-${side}`).addEventListener("input", ({ target }) => target.value.trim() && change({ [side]: target.value }));
+      byId(`line-${side}`).addEventListener("blur", ({ target }) => target.value.trim() || later()); // an empty field gets its line back
+    }
     byId("to").max = lengths.length - 1;
     byId("to").addEventListener("input", (event) => change({ to: lengths[Number(event.target.value)].length }));
     for (const button of document.querySelectorAll("[data-language]")) {
@@ -41,10 +44,11 @@
 
   function redraw() {
     Ropewalk.words.choose(state.language ?? Ropewalk.words.ofBrowser());
-    document.title = `${state.a} | ${state.b} · Ropewalk`;
     showModel();
     showTarget();
     const sides = { a: read("a"), b: read("b") };
+    Ropewalk.share.named({ a: sides.a.line, b: sides.b.line });
+    document.title = [`${sides.a.line} | ${sides.b.line}`, modelName(), "Ropewalk"].filter(Boolean).join(" · ");
     Ropewalk.lead.draw();
     Ropewalk.lookup.draw();
     Ropewalk.walk.draw();
@@ -79,6 +83,8 @@
   function why(side, line, drawing) {
     if (drawing) return drawing.refused;
     if (live) return failed[side].said;
+    const wrong = problem(line);
+    if (wrong) return wrong;
     return t("not_here", { command: `ropewalk page MODEL ${Ropewalk.use.quoted(line)} --to ${state.to}` });
   }
 
@@ -87,6 +93,7 @@
     clearTimeout(asking);
     asking = setTimeout(async () => {
       await Promise.all(["a", "b"].map(askFor));
+      Ropewalk.state.write();
       later();
     }, PAUSE);
   }
@@ -125,8 +132,11 @@
     make("p", { class: "soft" }, source),
   ];
 
+  const modelName = () => Ropewalk.given.named || (Ropewalk.given.usual ? t("usual_model") : "");
+
   function showModel() {
     byId("model-summary").textContent = t("model_summary", {
+      name: modelName() && `${modelName()}${t("comma")}`,
       trained: whole(model.trained_len),
       dims: model.rotating,
       base: whole(model.base),

@@ -25,7 +25,8 @@ Ropewalk.scenes = (() => {
     const groups = walk.dials.map(({ pair, wave, trained }, index) => {
       const hands = svg("g", {}),
         seen = Math.min(trained, 1) * TURN,
-        label = svg("text", { y: 58 }, t("walk_pair", { pair, wave: number(wave) }));
+        label = svg("text", { y: 57 }, t("walk_pair", { pair })),
+        turn = svg("text", { y: 70 }, t("walk_wave", { wave: number(wave) }));
       const group = svg(
         "g",
         { transform: `translate(${CELL * (index % ACROSS) + CELL / 2} ${130 * Math.floor(index / ACROSS) + 55})` },
@@ -33,6 +34,7 @@ Ropewalk.scenes = (() => {
         training ? svg("g", {}) : sector(0, seen, "seen"),
         hands,
         label,
+        turn,
       );
       return { group, hands, seen };
     });
@@ -76,6 +78,10 @@ Ropewalk.scenes = (() => {
       const points = walk.distances[line].at.toSorted((one, other) => one[0] - other[0]);
       return points.map(([distance, far]) => svg("circle", { class: far >= walk.trained ? "new" : accent, cx: x(distance), cy: y(far), r: 3 }));
     });
+    const names = lines.flatMap(({ line, accent }, row) => [
+      svg("circle", { class: accent, cx: left + 14, cy: 38 + 16 * row, r: 4 }),
+      text({ x: left + 24, y: 42 + 16 * row }, "soft", line),
+    ]);
     const limit = y(walk.trained);
     const picture = svg(
       "svg",
@@ -88,6 +94,7 @@ Ropewalk.scenes = (() => {
       text({ x: wide - 8, y: high - 20, "text-anchor": "end" }, "soft", whole(walk.length)),
       text({ x: left - 6, y: limit + 4, "text-anchor": "end" }, "soft", whole(walk.trained)),
       text({ x: left + 8, y: 20 }, "soft", t("effective_axis")),
+      ...names,
       ...paths.flat(),
     );
     const at = (part) => paths.forEach((points) => points.forEach((point, index) => (point.style.opacity = index / points.length <= part ? 1 : 0)));
@@ -105,7 +112,7 @@ Ropewalk.scenes = (() => {
       ["rerope", "rerope"],
     ].map(([line, of]) => {
       const { seen, furthest } = walk.distances[of];
-      const cells = [whole(seen), whole(furthest + 1), whole(walk.unseen[line]), t(`walk_cost_${line}`)];
+      const cells = [whole(seen), whole(furthest), whole(walk.unseen[line]), t(`walk_cost_${line}`)];
       return make("tr", {}, make("th", { scope: "row" }, line), cells.map((cell) => make("td", {}, cell)));
     });
     const head = ["method", "walk_seen", "walk_far", "walk_unseen", "walk_costs"].map((word) => make("th", { scope: "col" }, t(word)));

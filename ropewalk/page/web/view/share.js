@@ -1,11 +1,18 @@
 // What is shown, to pass on: a link that holds the state, and a figure as a picture with its heading.
 "use strict";
 Ropewalk.share = (() => {
-  const { byId, make, colour } = Ropewalk.dom;
+  const { byId, make, colour, whole } = Ropewalk.dom;
   const { t } = Ropewalk.words;
   const FONT = "system-ui, sans-serif",
     EDGE = 16, // of a picture, in pixels
-    LINE = 22;
+    LINE = 22,
+    SMALL = 15,
+    KEY = 22;
+  const HEADING = `600 15px ${FONT}`,
+    FOOT = `11px ${FONT}`;
+  const DASHES = { dashed: [6, 3], dotted: [2, 2] }; // as charts draw what the page's key shows
+
+  let lines = {}; // that the figures draw, by side
 
   function start() {
     byId("share").addEventListener("click", async () => {
@@ -20,10 +27,17 @@ Ropewalk.share = (() => {
 
   // A page from a file may offer data as a download, and needs nothing else for it.
   function save(figure) {
-    const link = make("a", { href: picture(figure).toDataURL("image/png"), download: `ropewalk-${figure.id}.png` });
+    const link = make("a", { href: picture(figure).toDataURL("image/png"), download: `${nameOf(figure)}.png` });
     document.body.append(link);
     link.click();
     link.remove();
+  }
+
+  // The figure and its lines, as far as they may stand in the name of a file.
+  function nameOf({ id }) {
+    const own = Object.entries(lines).filter(([side]) => !/-[ab]$/.test(id) || id.endsWith(`-${side}`));
+    const shown = id === "lead-curve" ? Ropewalk.lead.lines() : own.map(([, line]) => ({ line }));
+    return ["ropewalk", id, ...shown.map(({ line }) => line)].join("-").replace(/[^\w.+=,-]+/g, "-").slice(0, 120);
   }
 
   // The heading, the key, the drawing as it is on the screen, and where it is from.
@@ -34,9 +48,10 @@ Ropewalk.share = (() => {
     const heading = figure.id === "lead-curve" ? [byId("lead-sentence").textContent] : [];
     const caption = [...figure.querySelectorAll("figcaption b")].map((part) => part.textContent).join(" ");
     const wide = shown.width + 2 * EDGE,
-      lines = wrapped([...heading, caption], wide - 2 * EDGE),
+      lines = wrapped([...heading, caption], wide - 2 * EDGE, HEADING),
+      foot = wrapped([source(figure)], wide - 2 * EDGE, FOOT),
       keys = [...figure.querySelectorAll("figcaption .key")],
-      high = shown.height + (lines.length + (keys.length ? 1 : 0) + 1) * LINE + 2 * EDGE;
+      high = shown.height + (lines.length + (keys.length ? 1 : 0)) * LINE + foot.length * SMALL + 6 + 2 * EDGE;
     const canvas = make("canvas", { width: Math.round(wide * ratio), height: Math.round(high * ratio) }),
       context = canvas.getContext("2d");
     context.scale(ratio, ratio);
@@ -48,31 +63,44 @@ Ropewalk.share = (() => {
       context.font = font;
       context.fillText(text, x, y + 14);
     };
-    for (const line of lines) (write(line, EDGE, "ink", `600 15px ${FONT}`), (y += LINE));
+    for (const line of lines) (write(line, EDGE, "ink", HEADING), (y += LINE));
     if (keys.length) (writeKeys(context, keys, y), (y += LINE));
     context.drawImage(drawn, EDGE, y, shown.width, shown.height);
     y += shown.height + 6;
-    write(`Ropewalk · ${byId("model-summary").textContent}`, EDGE, "soft", `11px ${FONT}`);
+    for (const line of foot) (write(line, EDGE, "soft", FOOT), (y += SMALL));
     return canvas;
+  }
+
+  // The model, and how many texts it read for this figure.
+  function source({ id }) {
+    const { example } = Ropewalk.given;
+    const read = { texts: example?.texts, length: example && whole(example.length) };
+    const texts = id === "lead-curve" ? [t("read_texts", read)] : [];
+    return ["Ropewalk", byId("model-summary").textContent, ...texts].join(" · ");
   }
 
   function writeKeys(context, keys, y) {
     let x = EDGE;
     context.font = `13px ${FONT}`;
     for (const key of keys) {
-      context.fillStyle = getComputedStyle(key).getPropertyValue("--accent").trim();
-      context.fillRect(x, y + 8, 16, 3);
+      context.strokeStyle = getComputedStyle(key).getPropertyValue("--accent").trim();
+      context.lineWidth = 2;
+      context.setLineDash(DASHES[getComputedStyle(key, "::before").borderTopStyle] ?? []);
+      context.beginPath();
+      context.moveTo(x, y + 9);
+      context.lineTo(x + KEY, y + 9);
+      context.stroke();
       context.fillStyle = colour("ink");
-      context.fillText(key.textContent, x + 22, y + 14);
-      x += 40 + context.measureText(key.textContent).width;
+      context.fillText(key.textContent, x + KEY + 6, y + 14);
+      x += KEY + 24 + context.measureText(key.textContent).width;
     }
   }
 
   // Texts in lines that fit; a Chinese sentence may break anywhere.
-  function wrapped(texts, wide) {
+  function wrapped(texts, wide, font) {
     const context = make("canvas").getContext("2d"),
       lines = [];
-    context.font = `600 15px ${FONT}`;
+    context.font = font;
     for (const text of texts) {
       let line = "";
       for (const word of text.match(/[\u2e80-\uffef]|[^\s\u2e80-\uffef]+\s*/g) ?? []) {
@@ -84,5 +112,5 @@ Ropewalk.share = (() => {
     return lines;
   }
 
-  return { start, button, picture };
+  return { start, named: (drawn) => (lines = drawn), button, picture };
 })();

@@ -3,9 +3,11 @@
 Ropewalk.state = (() => {
   const { first: DEFAULTS } = Ropewalk.given;
   const { lengths, model } = Ropewalk.data;
+  const { isSound } = Ropewalk.lines;
   const state = { ...DEFAULTS, step: 1, language: null };
   const STEPS = 10; // of the walk
   const listeners = [];
+  const linked = { a: DEFAULTS.a, b: DEFAULTS.b }; // of each side the last line that a link may hold
 
   // The one of the page's target lengths that is nearest to a number of tokens.
   function nearest(tokens) {
@@ -16,8 +18,8 @@ Ropewalk.state = (() => {
   function read(hash) {
     const values = readable(hash.replace(/^#/, ""));
     Object.assign(state, {
-      a: values.get("a") ?? DEFAULTS.a,
-      b: values.get("b") ?? DEFAULTS.b,
+      a: values.get("a")?.trim() || DEFAULTS.a,
+      b: values.get("b")?.trim() || DEFAULTS.b,
       to: nearest(Number(values.get("to") ?? DEFAULTS.to)),
       step: Math.min(Math.max(Math.trunc(Number(values.get("step"))) || 1, 1), STEPS),
       language: values.get("lang") ?? null,
@@ -46,10 +48,12 @@ Ropewalk.state = (() => {
   const encoded = (value) =>
     encodeURIComponent(value).replace(/%(2B|3A|2C|3D|5B|5D)/g, (code) => decodeURIComponent(code));
 
-  // Only what differs from the default, so that links stay short.
+  // Only what differs from the default, so that links stay short; and in place of a wrong line the last that was right.
   function written() {
-    const values = new Map();
-    for (const name of ["a", "b", "to"]) if (state[name] !== DEFAULTS[name]) values.set(name, state[name]);
+    for (const side of ["a", "b"]) if (isSound(state[side].trim(), state.to)) linked[side] = state[side];
+    const values = new Map(),
+      shown = { ...linked, to: state.to };
+    for (const name of ["a", "b", "to"]) if (shown[name] !== DEFAULTS[name]) values.set(name, shown[name]);
     if (state.step !== 1) values.set("step", state.step);
     if (state.language) values.set("lang", state.language);
     return `#${[...values].map(([name, value]) => `${name}=${encoded(value)}`).join("&")}`;
@@ -57,12 +61,15 @@ Ropewalk.state = (() => {
 
   function change(values) {
     Object.assign(state, values);
-    history.replaceState(null, "", written());
+    write();
     for (const listener of listeners) listener();
   }
 
+  const write = () => history.replaceState(null, "", written());
+
   function start() {
     read(location.hash);
+    written();
     addEventListener("hashchange", () => {
       read(location.hash);
       for (const listener of listeners) listener();
@@ -70,5 +77,5 @@ Ropewalk.state = (() => {
   }
 
   const times = () => state.to / model.trained_len;
-  return { state, times, change, start, listen: (listener) => listeners.push(listener) };
+  return { state, times, change, write, start, listen: (listener) => listeners.push(listener) };
 })();
