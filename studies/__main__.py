@@ -5,28 +5,43 @@
     python -m studies zoo --list
 
 The same command resumes a study where it was stopped. Settings are written as in `ropewalk train`.
+It needs the extra `train`: pip install '.[train]' -c constraints.txt
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ropewalk.cli.exit_status import REFUSED, STOPPED
 from ropewalk.cli.verbs.train import texts_of
 from ropewalk.errors import RopewalkError
 from ropewalk.signals import as_interrupt
-from ropewalk.train.recipes.recipe import Recipe, run
+
+from studies.needs import one_line_if_missing
+
+if TYPE_CHECKING:
+    from ropewalk.train.recipes.recipe import Recipe
 
 HOMES = {"zoo": "studies.zoo.zoo", "tuned": "studies.tuned.tuned"}
 
 
 def study(name: str) -> Recipe:
-    """The study of that name, as a recipe."""
+    """The study of that name, as a recipe. Imports come here and below, since a core install has not what they need."""
+    from ropewalk.train.recipes.recipe import Recipe
+
     return Recipe.of(getattr(import_module(HOMES[name]), name))
+
+
+def run(chosen: Recipe, out: Path, settings: Mapping[str, str]) -> Path | None:
+    """What the recipe makes in the folder, or None where a signal stopped it."""
+    from ropewalk.train.recipes.recipe import run as run_recipe
+
+    return run_recipe(chosen, out, settings)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--list", dest="listed", action="store_true", help="show the settings")
     asked = parser.parse_args(arguments)
-    chosen = study(asked.study)
+    with one_line_if_missing():
+        chosen = study(asked.study)
     if asked.listed:
         for row in chosen.rows():
             print(f"{row.name}={row.default}  {row.meaning} {row.rule}".rstrip())

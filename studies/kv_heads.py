@@ -11,7 +11,6 @@ sixteenth of the bytes.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.rounds import append, machine, rounds
 from studies.claims import ARTICLE_2, Claim, JudgedClaim, Unit, judge
-from studies.processes import Seconds, one_by_one, printed_ratios, processes_of, ratio, times
+from studies.processes import Seconds, asked_for_quick, one_by_one, printed_ratios, processes_of, ratio, times
 from studies.records import write
 
 HEADS, DIM, LAYERS = 16, 64, 4
@@ -137,4 +136,4 @@ def measure(quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    measure("--quick" in sys.argv)
+    measure(asked_for_quick("studies.kv_heads", f"{__doc__}"))

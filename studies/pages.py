@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from studies.catalog import MODELS, RESULTS, Study, by_name, judged
-from studies.claim_pictures import draw
 from studies.claims import AGREES, BY_FIGURES, DISAGREES, KINDS, Claim, JudgedClaim
 from studies.compositions import compositions_page
 from studies.frozen import CHANGES, frozen
+from studies.needs import one_line_if_missing
 from studies.sortable import Cell, sortable
 from studies.tables import TABLES
 from studies.unmeasured import UNMEASURED
@@ -242,6 +242,8 @@ def pages() -> dict[Path, str]:
 def main() -> None:
     """Write, check or draw."""
     if "--draw" in sys.argv:
+        with one_line_if_missing():
+            from studies.claim_pictures import draw
         for study, one in judged():
             if one.curves:
                 draw(one, RESULTS / "claims" / f"{study.name}-{one.claim.name}.png")

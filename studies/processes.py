@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,14 @@ from benchmarks.rounds import ratios
 from studies.claims import EstimateOf
 
 Seconds = dict[str, list[float]]  # of every round, by candidate
+
+
+def asked_for_quick(name: str, doc: str, arguments: Sequence[str] | None = None) -> bool:
+    """Whether the command line of a study of times has --quick; --help shows what the study does."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description=doc, formatter_class=form)
+    parser.add_argument("--quick", action="store_true", help="two processes on short texts, in a minute; keep nothing")
+    return bool(parser.parse_args(arguments).quick)
 
 
 def one_by_one(measured: Callable[[bool], Seconds], count: int, quick: bool) -> list[Seconds]:

@@ -9,8 +9,7 @@ carries, after texts of 512 to 4,096 tokens.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from ropewalk.models import path_of
 
 from benchmarks.rounds import append, machine, rounds
 from studies.claims import ARTICLE_1, ARTICLE_2, ARTICLE_3, Claim, JudgedClaim, Unit, judge
-from studies.processes import Seconds, one_by_one, printed_ratios, processes_of, times
+from studies.processes import Seconds, asked_for_quick, one_by_one, printed_ratios, processes_of, times
 from studies.records import write
 
 HEADS, DIM, TOKENS, WINDOW = 8, 64, 8192, 512
@@ -148,9 +147,9 @@ def exactly(number: float) -> Estimate:
     return Estimate(number, number, number, 1)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure process by process, append the ratios and write what the claims follow from."""
-    quick = "--quick" in sys.argv
+    quick = asked_for_quick("studies.restricted", f"{__doc__}", arguments)
     runs = one_by_one(measured, 2 if quick else PROCESSES, quick)
     rows = printed_ratios(runs, FULL)
     if not quick:

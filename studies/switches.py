@@ -15,7 +15,6 @@ from statistics import fmean
 from typing import Any
 
 from ropewalk.measure.metrics.intervals import Estimate, mean
-from ropewalk.train.recipes.building_blocks import LOGGED
 
 from studies.claims import ARTICLE_2, NATS, NOT_MEASURED, ONE_SEED, Claim, JudgedClaim, judge
 from studies.records import read, write
@@ -40,6 +39,8 @@ CLAIM = Claim(
 
 def collect(folder: Path) -> dict[str, Any]:
     """Logged losses of every training whose rows become longer."""
+    from ropewalk.train.recipes.building_blocks import LOGGED  # here, since the pages need no packages of the training
+
     found = list[dict[str, Any]]()
     for path in sorted(folder.glob(f"models/longer_from_*/{LOGGED}")):
         method, _, seed = path.parent.name.rpartition("-")

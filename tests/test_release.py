@@ -52,7 +52,8 @@ def test_a_version_is_tagged_once(checkout):
         ),
         ("CHANGELOG.md", "## [Unreleased]\n", True, r"has no section \[1.2.0\]; add it"),
         ("ropewalk/__init__.py", "", True, "has no __version__"),
-        ("README.zh.md", "Ropewalk is not on the package index yet", True, r"README.zh.md says .*; write `pip install"),
+        ("README.md", "Ropewalk is not on the package index yet", True, r"README.md says .*; write `pip install"),
+        ("README.zh.md", "Ropewalk 还没有发布到 PyPI", True, r"README.zh.md says .*; write `pip install"),
     ],
 )
 def test_what_is_no_release_is_not_tagged(checkout, file, text, committed, said):

@@ -32,7 +32,7 @@ NEEDED = ("ropewalk/py.typed", "ropewalk/page/web/library/uPlot.iife.min.js")
 LICENCES = ("LICENSE", "ropewalk/page/web/library/LICENSE")
 LARGEST = 2_000_000  # bytes of ropewalk's wheel
 QUICK = ("compare", "default", "yarn", "--lengths", "512,1k", "--samples", "2", "--tasks", "passkey:samples=2")
-UNPUBLISHED = "not on the package index yet"
+UNPUBLISHED = ("not on the package index yet", "还没有发布到 PyPI")  # in the words of each front page
 
 
 def main() -> None:
@@ -182,8 +182,8 @@ def tag(root: Path) -> str:
     if "\n- " in unreleased:
         sys.exit(f"CHANGELOG.md lists changes above [{version}]; move them there, or raise __version__")
     for page in root.glob("README*.md"):
-        if UNPUBLISHED in page.read_text("utf-8"):
-            sys.exit(f"{page.name} says that Ropewalk is {UNPUBLISHED}; write `pip install ropewalk` there")
+        if any(words in page.read_text("utf-8") for words in UNPUBLISHED):
+            sys.exit(f"{page.name} says that Ropewalk is {UNPUBLISHED[0]}; write `pip install ropewalk` there")
     name = f"v{version}"
     if _said("git", "tag", "--list", name, cwd=root):
         sys.exit(f"{name} is tagged already; raise __version__")

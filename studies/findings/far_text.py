@@ -180,7 +180,7 @@ def _windows(measured: Measured) -> Finding:
             models=ONE,
         ),
         chinese=Words(
-            title="窗口修好了损失，却忘掉了其余的文本",
+            title="滑动窗口使损失恢复正常，但丢失了窗口外的内容",
             effect="",
             text=f"SmolLM2 在 32k 处用 StreamingLLM，损失与仅读最后 8k 相差 {more(above['streaming'], 3)} nat，"
             f"但更早的数字只找到 {percent(found['streaming'])}（`self_extend+log_n` 找到 "
@@ -262,8 +262,8 @@ def _far_text(measured: Measured) -> Finding:
         chinese=Words(
             title="损失低不等于利用了远处的文本",
             effect="",
-            text=f"32k 文本开头的一段在结尾重现时，看不到它的 StreamingLLM 猜中 {percent(of_streaming)}，"
-            f"`self_extend+log_n` 猜中 {percent(of_best)}，`yarn` 只比 StreamingLLM 多 {points(copied['yarn'])} "
+            text=f"32k 文本开头的一段在结尾重现时，看不到它的 StreamingLLM 预测正确率为 {percent(of_streaming)}，"
+            f"`self_extend+log_n` 为 {percent(of_best)}，`yarn` 只比 StreamingLLM 多 {points(copied['yarn'])} "
             "个百分点。"
             f"小模型上，窗口、StreamingLLM、LM-Infinite、xPos 从四倍长度之前的原文得到的恰好是 "
             f"{points(gain['rope_under_window'])} 个百分点，YaRN {points(gain['rope_under_yarn'])}，HWFA "

@@ -63,7 +63,7 @@ def _heads(measured: Measured) -> Finding:
             Verdict(
                 kind_of([_raised(lost_less, NEARLY)]),
                 "two of four cost at most half a point",
-                "四取二至多损失半个百分点",
+                "由 4 个减为 2 个至多损失半个百分点",
             ),
             Verdict(kind_of([one]), "one head costs quality", "单个头损失质量"),
             Verdict(NOT_HERE, "grouped is as fast as one", "分组与单头一样快"),
@@ -90,7 +90,7 @@ def _heads(measured: Measured) -> Finding:
             effect="",
             text=f"缓存 8,192 个 token 时，16 个 K 头的一步是 4 个头的 {nats(times[FOUR])} 倍时间，是 1 个头的 "
             f"{nats(times[ONE])} 倍；计算量相同而只读一个头，快 {nats(bytes_alone)} 倍。小模型再训练 5 % 的步数后，"
-            f"四取二损失 {by_points(two)} 个百分点，只留一个损失 {by_points(one)}。",
+            f"K、V 头由 4 个减为 2 个，准确率降 {by_points(two)} 个百分点；减为 1 个，降 {by_points(one)}。",
             models="随机权重的模型（10 个进程，一台机器）；小模型（3 个种子）；未在真实模型上测量",
         ),
         claims=(

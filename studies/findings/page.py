@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from studies.catalog import judged
+from studies.catalog import STUDIES, Study, judged
 from studies.findings import prose
 from studies.findings.errors import errors
 from studies.findings.finding import Finding
@@ -27,6 +27,8 @@ TIMES = {
     "days of one core, 18 minutes of a large GPU": "单核数天，或大型 GPU 18 分钟",
     "25 minutes of one core; the training took 6 hours": "单核 25 分钟，此前训练 6 小时",
 }  # fmt: skip
+MEASURED_ON = {"SmolLM2": "real-smollm2", "3100 万": "larger"}  # models that a finding names, and their studies
+NOTES = {13: "（6 层；3 层的记录来自提交 3e18875，见 `studies/results/qk-bias-3-layers`，今天的命令不再训练它们）"}
 ENGLISH, CHINESE, PICTURES = RESULTS / "findings.md", RESULTS / "findings.zh.md", RESULTS / "findings"
 
 
@@ -113,10 +115,17 @@ def sources(one: Finding) -> str:
 
 
 def commands(one: Finding) -> str:
-    """How everything that a finding rests on is measured anew, and how long that takes."""
+    """How everything that a finding rests on is measured anew, how long that takes, and the extra that it needs."""
     of_claims = {f"{study.name}/{claim.claim.name}": study for study, claim in judged()}
-    studies = {study.name: study for study in (of_claims[name] for name in one.claims)}
-    return "<br>".join(f"`{study.command}`（{TIMES[study.time]}）" for study in studies.values())
+    by_name = {study.name: study for study in STUDIES}
+    named = [by_name[name] for word, name in MEASURED_ON.items() if word in one.chinese.models]
+    studies = {study.name: study for study in (*named, *(of_claims[name] for name in one.claims))}
+    listed = "<br>".join(f"`{study.command}`（{_needs(study)}）" for study in studies.values())
+    return listed + NOTES.get(one.number, "")
+
+
+def _needs(study: Study) -> str:
+    return f"{TIMES[study.time]}，需要 `{study.extra}`" if study.extra else TIMES[study.time]
 
 
 def _list(sentences: Sequence[str]) -> str:

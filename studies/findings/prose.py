@@ -63,11 +63,11 @@ REPEAT = (
     "versions and hashes of texts and weights."
 )
 MODELS_CHINESE = (
-    "**这些模型能说明什么，不能说明什么。** 真实的模型只有一个：SmolLM2-135M-Instruct，由他人用 8,192 个 token "
-    "训练，我们让它读 16k 和 32k，"
+    "**这些模型能说明什么，不能说明什么。** 真实的模型只有一个：SmolLM2-135M-Instruct，由他人训练，训练长度为 "
+    "8,192 token，我们让它读 16k 和 32k，"
     "16 篇文本来自 16 个项目。它能说明不经训练的扩展在那里值多少，但只是一个模型，只测了六种扩展。"
     "其余是我们自己的：3100 万参数的模型和随项目附带的模型"
-    "（680 万参数，都用 512 个 token 训练）各只有一个种子，区间只反映文本，不反映训练；小模型（70 万参数，64 个 "
+    "（680 万参数，训练长度都是 512 token）各只有一个种子，区间只反映文本，不反映训练；小模型（70 万参数，64 个 "
     "token，每种方法三个种子）能比较需要训练的方法。"
     "它们说明方向和机制，不能说明大模型会得到多少，也不能检验需要几十亿 token 训练的说法（F10）。"
 )
@@ -125,8 +125,8 @@ def real_models_chinese(measured: Measured) -> list[str]:
     return [
         "**在 2 倍和 4 倍处，没有一种不经训练的扩展确定地优于不改动、仅读最后 8k。** 最好的 "
         f"`{best}` 相差 {more(above[best, half], 3)} nat（16k）和 {more(above[best, longest], 3)}（32k）。",
-        f"**扩展换来的是远处的文本。** 32k 处，8k 以外的数字，不改动找到 {percent(found[UNCHANGED], 0)}，`{best}` 找到 "
-        f"{percent(found[best], 0)}，`yarn` 找到 {percent(found['yarn'], 0)}。",
+        f"**扩展的收益在于能用上远处的文本。** 32k 处，8k 以外的数字，不改动找到 {percent(found[UNCHANGED], 0)}，"
+        f"`{best}` 找到 {percent(found[best], 0)}，`yarn` 找到 {percent(found['yarn'], 0)}。",
         f"**`yarn` 在任何长度上都高出约 0.1 nat**：16k 处 {more(above['yarn', half], 3)}，32k 处 "
         f"{more(above['yarn', longest], 3)}。",
         f"**损失低不等于利用了远处的文本**：`streaming` 只差 {more(above['streaming', longest], 3)} nat，"

@@ -86,7 +86,7 @@ def _ranking(measured: Measured) -> Finding:
             models=f"{REAL}; {CARRIED} (one model each)",
         ),
         chinese=Words(
-            title="真实模型上，不经训练的扩展都不比仅读最后 8k 更好；得到的是远处的文本",
+            title="真实模型上，不经训练的扩展都不比仅读最后 8k 更好；收益在于能用上远处的文本",
             effect="",
             text=f"SmolLM2 上，与不改动、仅读最后 8k 相比：`{BEST}` 在 16k 处 {more(above[BEST, half], 3)} nat，32k 处 "
             f"{more(above[BEST, longest], 3)}，找到 {percent(found[BEST, longest], 0)} 的远处数字；`yarn` 在 16k、"

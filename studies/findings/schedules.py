@@ -223,7 +223,7 @@ def _log_n(measured: Measured) -> Finding:
             models=TWO,
         ),
         chinese=Words(
-            title="log-n 只在所有距离都保持已知时有用",
+            title="只有当所有相对距离都在训练范围内时，log-n 才有用",
             effect="",
             text=f"自带模型在 8 倍处，log-n 给 ReRoPE 带来 {more(gains['rerope'], 3)} nat，给 Self-Extend "
             f"{more(gains['self_extend'], 3)}，给 YaRN {more(gains['yarn'], 3)}，给不改动的 RoPE "

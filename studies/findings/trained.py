@@ -200,8 +200,8 @@ def _biases(measured: Measured) -> Finding:
         chinese=Words(
             title="Q、K 的 Bias：3 层有外推收益，6 层没有发现",
             effect="",
-            text=f"3 层模型在 2、4、8 倍处整行的收益是 {_row(rows, '、')} 个百分点（只算最后 63 个 token 是 "
-            f"{_row(last, '、')}），6 层模型是 "
+            text=f"最早的一批小模型是 3 层，在 2、4、8 倍处整行的收益是 {_row(rows, '、')} 个百分点（只算最后 63 个 "
+            f"token 是 {_row(last, '、')}），今天的 6 层小模型是 "
             f"{_row(six, '、')}。作者说收益与结构有关，这两组正是证据；他本人也说难以复现。",
             models="35 万、3 层、3 个种子；小模型 6 层、3 个种子；未在真实模型上测量",
         ),

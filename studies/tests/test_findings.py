@@ -143,7 +143,12 @@ def test_the_chinese_page_leads_from_an_article_to_commands():
     assert page.sources(finding(5)) == "文章 3、arXiv:2309.00071"
     assert page.sources(finding(6)) == "文章 1、kexue.fm/8823、kexue.fm/9706"
     assert page.sources(finding(13)).startswith("文章 4、kexue.fm/9577")  # which is article 4
-    assert page.commands(finding(13)) == "`python -m studies zoo --out studies/results/zoo`（单核 11 小时）"
+    zoo = "`python -m studies zoo --out studies/results/zoo`（单核 11 小时，需要 `train`）"
+    assert page.commands(finding(12)) == zoo
+    assert page.commands(finding(13)).startswith(f"{zoo}（6 层；3 层的记录来自提交 3e18875")
+    assert "commit 3e18875 " in (page.RESULTS / "qk-bias-3-layers" / "settings.json").read_text()
+    on_the_real_model = [number for number in FIFTEEN if "`make real`" in page.commands(finding(number))]
+    assert on_the_real_model == [1, 2, 3, 7, 8]
     assert page.commands(finding(14)).count("<br>") == 1
     assert {study.time for study in STUDIES} == set(page.TIMES)
 

@@ -4,6 +4,8 @@ import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,38 @@ def test_commands_on_the_pages_are_understood(command, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "run", read)
     assert module.main(shlex.split(command)) == 0
     assert len(begun) == 1
+
+
+CORE = """
+import importlib.util, runpy, sys
+absent = {"accelerate", "datasets", "peft", "tensorboard", "matplotlib"}
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name in absent else found(name, package)
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        ("studies zoo --list", 2, r"studies: accelerate is not installed; .*pip install .*\btrain\b.*\n"),
+        ("studies.findings --check", 2, r"studies: matplotlib is not installed; .*pip install .*\bpictures\b.*\n"),
+        ("studies.pages --draw", 2, r"studies: matplotlib is not installed; .*pip install .*\bpictures\b.*\n"),
+        ("studies.pages --check", 0, ""),
+        ("studies.restricted --help", 0, ""),
+        ("studies.kv_heads --help", 0, ""),
+    ],
+)
+def test_a_core_install_runs_a_command_or_says_what_it_lacks(command, status, said):
+    """In one line; and --help measures nothing, which would take half an hour."""
+    asked = [sys.executable, "-c", CORE, *command.split()]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stderr
+    assert re.fullmatch(said, done.stderr), done.stderr
+    assert ("--quick" in done.stdout) == ("--help" in command)
