@@ -114,6 +114,12 @@ def test_links_of_a_page_that_lies_elsewhere_lead_within_the_site(tmp_path):
     assert shown == "[a](../gallery.md#pi) [b](../index.md) [c](findings.md) d [e](https://kexue.fm)"
 
 
+def test_the_findings_name_no_page_that_the_site_has_not():
+    shown = website.carried_page("zh/findings.md", ROOT)
+    assert "带图" not in shown
+    assert "claims.md" not in shown
+
+
 def test_markdown_of_the_site(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "site" / "a").mkdir(parents=True)

@@ -31,6 +31,7 @@ CARRIED = {
     "zh/index.md": "README.zh.md",
     "zh/findings.md": "studies/results/findings.zh.md",
 }
+LEFT_OUT = "[English](findings.md)，带图。逐条说法见 [claims.md](claims.md)（英文）。"  # pages that the site has not
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
 DOCSTRING = re.compile(r"^::: (ropewalk\.[\w.]+)$", re.MULTILINE)
@@ -62,7 +63,7 @@ def carried_page(page: str, root: Path) -> str:
             return f"[{name}]({os.path.relpath(inside, PurePosixPath(page).parent)}{place})"
         return name
 
-    return LINK.sub(lead, (root / home).read_text())
+    return LINK.sub(lead, (root / home).read_text().replace(LEFT_OUT, ""))
 
 
 def markdown_of(page: str, root: Path) -> str:

@@ -84,7 +84,8 @@ def _too_strong(measured: Measured) -> list[Error]:
             Verdict(kind_of([grown._replace(low=-grown.high, high=-grown.low)])),
             "文章 1（kexue.fm/8823）：log n 使注意力的熵不变。",
             f"它使熵的增幅减半：1 倍 {nat(entropy['rope_under_log_n', 1])} nat，8 倍 "
-            f"{nat(entropy['rope_under_log_n', 8])}（{more(grown)}），没有它时 {nat(entropy['rope', 8])}（F6）。原文的推导是近似的。",
+            f"{nat(entropy['rope_under_log_n', 8])}（{more(grown)}），没有它时 {nat(entropy['rope', 8])}（F6）。"
+            "原文的推导是近似的。",
         ),
         Error(
             "Article 2: windows of 4,096 tokens in 32 layers reach 131,000 tokens.",
