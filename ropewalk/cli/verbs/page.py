@@ -15,7 +15,7 @@ from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.files import holds
 from ropewalk.hf.load_options import require_plausible
 from ropewalk.hf.loading import silence_transformers
-from ropewalk.models import path_of
+from ropewalk.models import DEFAULT, NAME, named, path_of
 
 if TYPE_CHECKING:
     from ropewalk.methods.spec import Json  # importing it takes a second
@@ -88,7 +88,14 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
     looked = sizes(model)
     example = _example(model, lines, target_len, wanted=read)
     length = target_len or (example["length"] if example else None)
-    return html(looked.facts, lines=lines, target_len=length, own_schedule=looked.own_schedule, example=example)
+    return html(
+        looked.facts,
+        lines=lines,
+        target_len=length,
+        own_schedule=looked.own_schedule,
+        example=example,
+        model=NAME if model == str(DEFAULT) else named(model),
+    )
 
 
 def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None) -> Json | None:
