@@ -28,8 +28,8 @@ MOST_LOSSES, MOST_ATTENTION, MOST_MODELS = 32_768, 512, 8  # tokens, tokens, mod
 @router.get("/")
 async def page(request: Request) -> Response:
     """The page that draws methods, and compares them on this server's model."""
-    facts = models_of(request).find(None).served.facts
-    text, policy = await asyncio.to_thread(_page, facts)
+    started = models_of(request).find(None)
+    text, policy = await asyncio.to_thread(_page, started.served.facts, started.id.partition("@")[0])
     headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
     return Response(text, media_type="text/html", headers=headers)
 
@@ -50,10 +50,10 @@ async def drawing(request: Request) -> Response:
 
 
 @cache
-def _page(facts: Facts) -> tuple[str, str]:
+def _page(facts: Facts, name: str) -> tuple[str, str]:
     from ropewalk.page import html
 
-    text = html(facts, presets=False)
+    text = html(facts, presets=False, model=name)
     return text, policy_of(text)
 
 
