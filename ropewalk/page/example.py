@@ -38,6 +38,7 @@ READING_SECONDS = 90.0  # that reading may take, by the estimate
 TRIED = 512  # tokens of the text that is read for the estimate
 MOSTLY = 0.9  # share of the places after a break that are outside the range
 CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
+APART = 0.5  # nats above another line at the same place, beyond which a line has left what can be read there
 
 
 class Found(NamedTuple):
@@ -96,31 +97,32 @@ def curves(losses: dict[str, Tensor], trained_len: int) -> Json:
     """Of each line its curve, in as many points as are drawn, and what the curve shows; by the mean loss of tokens."""
     window = window_of(trained_len)
     smooth = {line: _smoothed(mean, window) for line, mean in losses.items()}
-    base = smooth[BASE]
+    base, lowest = smooth[BASE], torch.stack([*smooth.values()]).amin(0)
     points = sorted({max(window, stop) for _, stop in pairwise(edges(len(losses[BASE]), CURVE_POINTS))})
     return {
         "at": points,
         "losses": {line: [round(float(curve[at - window]), 3) for at in points] for line, curve in smooth.items()},
         "found": {
-            line: found(losses[line], losses[BASE], curve, base, trained_len)._asdict()
+            line: found(losses[line], losses[BASE], curve, base, lowest, trained_len)._asdict()
             for line, curve in smooth.items()
         },
     }
 
 
-def found(losses: Tensor, base_losses: Tensor, curve: Tensor, base: Tensor, trained_len: int) -> Found:
+def found(losses: Tensor, base_losses: Tensor, curve: Tensor, base: Tensor, lowest: Tensor, trained_len: int) -> Found:
     """What a line's curve shows beside the range that the unchanged model has within the trained length.
 
-    The range is that of the smoothed loss from a quarter of the trained length on. A line breaks at the first place
-    where its smoothed loss is outside the range, as it is at nine tenths of all later places, and of those of the next
-    quarter of the trained length. A dip back is no recovery; and a hard passage at the beginning, where nothing stands
-    before a token, is no break. What follows must be a quarter of the text beyond the trained length. The line reads
-    on if it does not break, and its mean beyond the trained length is not clearly above that of the unchanged model
-    within it.
+    The range is that of the smoothed loss from a quarter of the trained length on. Outside is what is above it, or well
+    above the lowest of all lines at the same place: an easy passage lets a broken model look as it did in a hard one.
+    A line breaks at the first place where it is outside, as it is at nine tenths of all later places, and of those of
+    the next quarter of the trained length. A dip back is no recovery; and a hard passage at the beginning, where
+    nothing stands before a token, is no break. What follows must be a quarter of the text beyond the trained length.
+    The line reads on if it does not break, and its mean beyond the trained length is not clearly above that of the
+    unchanged model within it.
     """
     window = len(losses) - len(curve) + 1
     most = float(base[max(0, trained_len // 4 - window) : trained_len - window].max())
-    broken = _stays(curve > most + CLEAR, trained_len // 4)
+    broken = _stays((curve > most + CLEAR) | (curve > lowest + APART), trained_len // 4)
     end = int(broken[0]) if len(broken) else len(curve)  # of the curve within; a point ends `window` tokens later
     if len(curve) - end >= (len(losses) - trained_len) // 4:
         return Found("breaks", at=end + window)

@@ -54,6 +54,16 @@ def test_where_a_curve_breaks(line, kind, at):
     assert at == 0 or abs(found["line"]["at"] - at) <= 1
 
 
+def test_an_easy_passage_hides_no_break():
+    """SmolLM2 seemed to read on: what came was easy, and its loss rose only to what hard passages had cost before."""
+    easy = losses((40, 3), (59, 2), (156, 1))
+    broken = losses((40, 3), (59, 2), (156, 3))
+    drawn = curves({"rope": broken, "line": easy}, TRAINED)["found"]
+    assert drawn["line"]["kind"] == "reads_on"
+    assert drawn["rope"]["kind"] == "breaks"
+    assert abs(drawn["rope"]["at"] - 101) <= 1
+
+
 def test_a_hard_beginning_is_no_break():
     """A long text, of which nine tenths are broken whether or not the beginning counts."""
     hard = losses((12, 6), (40, 2), (900, 5))

@@ -19,8 +19,8 @@ Ropewalk.words = (() => {
     lead_sentence: ["{sentence}.", "{sentence}。"],
     comma: [", ", "，"],
     lead_about: [
-      "{model} reads {texts} held-out texts of {length} tokens: mean loss of the last {window} tokens at each place. A line breaks at the first place from which on at least nine tenths of the curve are above all that the base model shows within its trained length.",
-      "{model} 读 {texts} 篇留出文本，各 {length} token：每个位置上最近 {window} 个 token 的平均损失。失效：第一个这样的位置，从该处起曲线至少有九成高于基础模型在训练长度内的一切取值。",
+      "{model} reads {length} tokens of held-out text (texts: {texts}): mean loss of the last {window} tokens at each place. A line breaks at the first place from which on at least nine tenths of the curve are above all that the base model shows within its trained length, or half a nat above the lowest line.",
+      "{model} 读 {texts} 篇留出文本，各 {length} token：每个位置上最近 {window} 个 token 的平均损失。失效：第一个这样的位置，从该处起曲线至少有九成高于基础模型在训练长度内的一切取值，或比同一位置最低的曲线高出半个 nat。",
     ],
     lead_mark: ["breaks at {at}", "在 {at} 处失效"],
     lead_readout: ["Token {x}: {losses} nats", "第 {x} 个 token：{losses} nat"],
