@@ -58,6 +58,7 @@ def test_a_method_from_outside_has_its_page(tmp_path):
         "idea": "Half: every pair is slowed by the root of the factor.",
         "formula": "theta'_i = theta_i / sqrt(factor)",
         "source": "an experiment.",
+        "takes": ["factor"],
     }
     assert drawing["pairs"]["slowed"][0] == 2
     assert "my.py has no method 'Quarter'" in one(line.replace("Half", "Quarter"))["refused"]

@@ -13,7 +13,7 @@ from ropewalk.cli import completion
 from ropewalk.cli.models import To, require_known, target
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.files import holds
-from ropewalk.hf.load_options import require_plausible
+from ropewalk.hf.load_options import LoadOptions, require_plausible
 from ropewalk.hf.loading import silence_transformers
 from ropewalk.models import DEFAULT, NAME, named, path_of
 
@@ -52,7 +52,14 @@ Open = Annotated[bool, typer.Option("--open", help="show it in a browser")]
 
 
 def page(
-    model: Model = "", extensions: Lines = None, to: To = "", read: Read = None, out: Out = FILE, show: Open = False
+    model: Model = "",
+    extensions: Lines = None,
+    to: To = "",
+    read: Read = None,
+    out: Out = FILE,
+    show: Open = False,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Write a page that shows what two extensions do to a model: loss by position, attention, rotations, reach, logits.
 
@@ -66,13 +73,13 @@ def page(
 
         for line in lines:
             read_line(line)
-    folders.write_whole(place, _text(model, lines, target_len, read))
+    folders.write_whole(place, _text(model, lines, target_len, read, options))
     typer.echo(str(place))
     if show:
         webbrowser.open_new_tab(place.resolve().as_uri())
 
 
-def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool | None) -> str:
+def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool | None, options: LoadOptions) -> str:
     """The page, for a model of which its config is enough."""
     if model:
         require_plausible(model, config_is_enough=True)
@@ -86,7 +93,7 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
 
     silence_transformers()
     looked = sizes(model)
-    example = _example(model, lines, target_len, wanted=read)
+    example = _example(model, lines, target_len, options, wanted=read)
     length = target_len or (example["length"] if example else None)
     return html(
         looked.facts,
@@ -98,7 +105,9 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
     )
 
 
-def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, wanted: bool | None) -> Json | None:
+def _example(
+    model: str, lines: tuple[str, ...], target_len: int | None, options: LoadOptions, *, wanted: bool | None
+) -> Json | None:
     """What the model shows on held-out texts; nothing where it has no weights, or they are large and nobody asked."""
     if wanted is False or (wanted is None and not _is_read(model)):
         return None
@@ -107,7 +116,9 @@ def _example(model: str, lines: tuple[str, ...], target_len: int | None, *, want
     from ropewalk.page.example import read_example
 
     try:
-        return read_example(model, list(dict.fromkeys([*first_lines(lines), *lines])), target_len, RunOptions())
+        return read_example(
+            model, list(dict.fromkeys([*first_lines(lines), *lines])), target_len, RunOptions.of(options)
+        )
     except RopewalkError as reason:  # a folder without a tokenizer, a corpus without a text of that length
         if wanted:
             raise

@@ -32,7 +32,7 @@ def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys, monkeypat
     assert [side["line"] for side in stored["sides"]] == ["bare", "rerope:window=8"]
     assert stored["length"] == 64
     assert " ".join(stored["findings"][0].split()) in " ".join(said.split())
-    named = re.findall(r'href="([\w.]+)"', page)
+    named = [name.removesuffix(".gz") for name in re.findall(r'download="([\w.]+)"', page)]
     assert len(set(named)) == 2 * page.count("<figure id=") + 1 == 29  # a picture and CSV of each, and the JSON
     assert all((tmp_path / "out" / name).stat().st_size for name in named)
     assert not re.findall(r"(?:src|href)=\"(?:https?:|//)|<script [^>]*src|<link|@import", page)

@@ -137,6 +137,7 @@ def test_sent_alone_it_has_all_that_it_links_to(chromium, pages, tmp_path):
     with opened(chromium, alone.as_uri()) as page:
         links = page.locator("a[href]").all()
         for link in links:
+            print(link.get_attribute("href")[:60], link.get_attribute("download"), link.is_visible())
             with page.expect_download() as waited:
                 link.click()
             name, got = waited.value.suggested_filename, Path(waited.value.path()).read_bytes()
