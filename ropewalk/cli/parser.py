@@ -46,7 +46,7 @@ EXAMPLES: dict[Callable[..., None], str] = {
     serve: "ropewalk serve ./model rerope+log_n --extensions yarn,streaming --to 32k",
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
-OF_NO_MODEL = (show, page)
+OF_NO_MODEL = (show,)
 PLACED_OTHERWISE = (check, train)  # check reads no weights; train has --set bf16=true, and the devices of accelerate
 ALIASES = {"target_len": "to", "folder": "out", "directory": "out"}  # fields of the library, and their options
 

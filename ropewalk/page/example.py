@@ -38,7 +38,7 @@ READING_SECONDS = 90.0  # that reading may take, by the estimate
 TRIED = 512  # tokens of the text that is read for the estimate
 MOSTLY = 0.9  # share of the places after a break that are outside the range
 CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
-APART = 0.5  # nats above another line at the same place, beyond which a line has left what can be read there
+HALF_A_NAT = 0.5  # nats above another line at the same place, beyond which a line has left what can be read there
 
 
 class Found(NamedTuple):
@@ -122,7 +122,7 @@ def found(losses: Tensor, base_losses: Tensor, curve: Tensor, base: Tensor, lowe
     """
     window = len(losses) - len(curve) + 1
     most = float(base[max(0, trained_len // 4 - window) : trained_len - window].max())
-    broken = _stays((curve > most + CLEAR) | (curve > lowest + APART), trained_len // 4)
+    broken = _stays((curve > most + CLEAR) | (curve > lowest + HALF_A_NAT), trained_len // 4)
     end = int(broken[0]) if len(broken) else len(curve)  # of the curve within; a point ends `window` tokens later
     if len(curve) - end >= (len(losses) - trained_len) // 4:
         return Found("breaks", at=end + window)
