@@ -120,7 +120,7 @@ def _example(
             model, list(dict.fromkeys([*first_lines(lines), *lines])), target_len, RunOptions.of(options)
         )
     except RopewalkError as reason:  # a folder without a tokenizer, a corpus without a text of that length
-        if wanted or reason.field == "revision":  # of a folder: a mistake on the line, not a lack of the model
+        if wanted or options.revision:  # of a folder: a mistake on the line, not a lack of the model
             raise
         typer.echo(f"ropewalk: no text is read with the model: {reason}", err=True)
         return None
