@@ -389,9 +389,7 @@ def _check_heads_keep_it(whole: Extension, other: Extension) -> None:
     core = unwrap(whole.frequencies).core
     for part in (other, *(override for _, override in other.layer_items)):
         for _, stated in part.head_items:
-            replacement = unwrap(stated.frequencies).core
-            if core is not None and replacement is not None:
-                _one_of("frequencies", core, replacement)
+            _one_of("frequencies", core, unwrap(stated.frequencies).core)
 
 
 def _sees_all(reach: Reach, i: Tensor) -> bool:

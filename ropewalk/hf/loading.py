@@ -72,9 +72,7 @@ def _require_room(model: str, options: LoadOptions) -> None:
     from ropewalk.hf.checkpoint.fetch import fetch_config
     from ropewalk.hf.use.stand_in import weight_bytes
 
-    place, gguf = parts_of(model)
-    files = [Path(place) / gguf] if gguf else [*Path(place).glob("*.safetensors"), *Path(place).glob("*.bin")]
-    stored = sum(file.stat().st_size for file in files if file.is_file())
+    stored = sum(file.stat().st_size for file in weight_files(model))
     free = free_bytes()
     if 0 < MOST_GROWTH * stored < free or is_adapter(Path(model)):
         return
@@ -83,6 +81,13 @@ def _require_room(model: str, options: LoadOptions) -> None:
         remedy = "choose a smaller model, or --device auto, which leaves to the disk what memory does not hold"
         rule = f"at least {needed / GIB:,.1f} GiB free, which the weights of {named(model)} need"
         raise DoesNotFit("memory", rule, f"{free / GIB:,.1f} GiB", remedy=remedy)
+
+
+def weight_files(model: str) -> list[Path]:
+    """The files of weights in a folder, or the GGUF file; none where they are on the hub."""
+    place, gguf = parts_of(model)
+    files = [Path(place) / gguf] if gguf else [*Path(place).glob("*.safetensors"), *Path(place).glob("*.bin")]
+    return [file for file in files if file.is_file()]
 
 
 def free_bytes() -> int:

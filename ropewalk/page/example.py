@@ -1,14 +1,13 @@
 """An example text, read by a model with its weights: loss by position, and where attention goes.
 
-The page opens with what this shows. The texts are held out, as those of `compare`. How far they go is what a minute and
-a half allows, by the time that a short text took.
+The page opens with what this shows. The texts are held out, as those of `compare`, and the time that they need is
+estimated as it does. How far they go is what a minute and a half allows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,14 +18,14 @@ from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import minutes
 from ropewalk.hf.attach.handle import ATTENTION
-from ropewalk.hf.load_options import AUTO
 from ropewalk.hf.probe.facts import parse_for_config
+from ropewalk.hf.use.inspect import sizes
 from ropewalk.measure.arguments import RunOptions
+from ropewalk.measure.comparison.plan import EXTENSION_SLOWDOWN, Cost, calibrated_in_fastest, calibration_text, is_free
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import edges, token_losses
 from ropewalk.measure.opened_model import OpenedModel, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress
-from ropewalk.methods.facts import Facts
 from ropewalk.methods.spec import Json
 from ropewalk.page.attended import queries, read_text
 
@@ -35,7 +34,6 @@ CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the 
 TIMES = (8, 6, 4, 3, 2, 1.5, 1.25)  # lengths that are tried, in trained lengths
 MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
 READING_SECONDS = 90.0  # that reading may take, by the estimate
-TRIED = 512  # tokens of the text that is read for the estimate
 MOSTLY = 0.9  # share of the places after a break that are outside the range
 CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
 HALF_A_NAT = 0.5  # nats above another line at the same place, beyond which a line has left what can be read there
@@ -58,12 +56,12 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
         most: tokens of a text, at most; by default 8 trained lengths.
         options: how the model is loaded.
     """
-    if options.dtype == AUTO and not options.device and not torch.cuda.is_available():
-        options = replace(options, dtype="float32")  # a CPU may take ten times as long in half precision
     with open_model(model, options) as opened:
-        facts = opened.subject(CORPORA[0], TRIED).facts
-        names = list(dict.fromkeys([BASE, *lines]))
-        subject, texts, seconds = _subject(opened, facts, most, len(names))
+        names, inspection = list(dict.fromkeys([BASE, *lines])), sizes(opened.model)
+        known, free = inspection.facts.trained_len, is_free(model, opened.model, options)
+        ids_n = calibration_text(opened.tokenizer, known)
+        cost = calibrated_in_fastest(opened.model, inspection, ids_n, free=free, workers=1)
+        subject, texts, seconds = _subject(opened, cost, known, most, len(names))
         ids_bn = torch.stack([subject.begun(passage, subject.longest) for passage in subject.passages(texts)])
         extensions, refused = _extensions(subject, names)
         what = "1 held-out text" if texts == 1 else f"{texts} held-out texts"
@@ -79,9 +77,9 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
         "model": subject.name,
         "length": subject.longest,
         "texts": texts,
-        "window": window_of(facts.trained_len),
+        "window": window_of(known),
         "refused": refused,
-        **curves(losses, facts.trained_len),
+        **curves(losses, known),
         "tokens": words,
         "queries": rows,
         "keys": keys,
@@ -146,13 +144,14 @@ def _smoothed(losses: Tensor, window: int) -> Tensor:
     return losses.double().unfold(0, window, 1).mean(-1)
 
 
-def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) -> tuple[Subject, int, float]:
+def _subject(
+    opened: OpenedModel, cost: Cost, trained_len: int, most: int | None, lines: int
+) -> tuple[Subject, int, float]:
     """Texts as long, and then as many, as the time allows, at least one of 1.25 trained lengths; and the time."""
-    seconds = _seconds(opened, facts)
-    lengths = [int(facts.trained_len * times) for times in TIMES]
+    lengths = [int(trained_len * times) for times in TIMES]
     lengths = [length for length in lengths if most is None or length <= most] or [most or lengths[-1]]
     for length in lengths:
-        needed = lines * seconds(length)  # of a text
+        needed = lines * EXTENSION_SLOWDOWN * cost.seconds(length)  # of a text
         if needed > READING_SECONDS and length != lengths[-1]:
             continue
         for corpus in CORPORA:
@@ -160,25 +159,6 @@ def _subject(opened: OpenedModel, facts: Facts, most: int | None, lines: int) ->
             if count := subject.count(max(1, min(MOST_TEXTS, int(READING_SECONDS / needed)))):
                 return subject, count, count * needed
     raise DoesNotFit("corpus", f"one with a held-out text of {lengths[-1]:,} tokens", " + ".join(CORPORA))
-
-
-def _seconds(opened: OpenedModel, facts: Facts) -> Callable[[int], float]:
-    """About how long a text takes, by its length: attention grows with the square of it."""
-    words = len(opened.tokenizer)
-    ids = torch.randint(words, (1, TRIED), generator=torch.Generator().manual_seed(0))
-    subject = opened.subject(CORPORA[0], TRIED)
-    with subject.as_trained():
-        token_losses(opened.model, ids[:, : TRIED // 8].to(subject.device))  # the first one takes longer
-        begun = time.monotonic()
-        token_losses(opened.model, ids.to(subject.device))
-        took = time.monotonic() - begun
-    linear = 2 * sum(weights.numel() for weights in opened.model.parameters())
-    of_a_key = 2 * facts.layers * facts.heads * facts.head_dim
-
-    def work(length: int) -> float:
-        return float(length * (linear + of_a_key * length))
-
-    return lambda length: float(took * work(length) / work(TRIED))
 
 
 def _extensions(subject: Subject, names: Sequence[str]) -> tuple[dict[str, Extension], dict[str, str]]:

@@ -14,14 +14,14 @@ from ropewalk.cli.models import To, require_known, target
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.files import holds
 from ropewalk.hf.load_options import LoadOptions, require_plausible
-from ropewalk.hf.loading import silence_transformers
-from ropewalk.models import DEFAULT, NAME, named, path_of
+from ropewalk.hf.loading import silence_transformers, weight_files
+from ropewalk.models import named, path_of
 
 if TYPE_CHECKING:
     from ropewalk.methods.spec import Json  # importing it takes a second
 
 FILE = "ropewalk.html"
-WEIGHTS, LARGEST = ("*.safetensors", "*.bin"), 2**32  # files; and bytes of weights that are read unasked
+LARGEST = 2**32  # bytes of weights that are read unasked
 Model = Annotated[
     str,
     typer.Argument(
@@ -92,7 +92,7 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
     from ropewalk.hf.use.inspect import sizes
 
     silence_transformers()
-    looked = sizes(model)
+    looked = sizes(model, options=options)
     example = _example(model, lines, target_len, options, wanted=read)
     length = target_len or (example["length"] if example else None)
     return html(
@@ -101,7 +101,7 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
         target_len=length,
         own_schedule=looked.own_schedule,
         example=example,
-        model=NAME if model == str(DEFAULT) else named(model),
+        model=named(model),
     )
 
 
@@ -109,7 +109,7 @@ def _example(
     model: str, lines: tuple[str, ...], target_len: int | None, options: LoadOptions, *, wanted: bool | None
 ) -> Json | None:
     """What the model shows on held-out texts; nothing where it has no weights, or they are large and nobody asked."""
-    if wanted is False or (wanted is None and not _is_read(model)):
+    if wanted is False or (wanted is None and not _is_read(model, options)):
         return None
     from ropewalk.measure.arguments import RunOptions
     from ropewalk.page.assemble import first_lines
@@ -120,21 +120,20 @@ def _example(
             model, list(dict.fromkeys([*first_lines(lines), *lines])), target_len, RunOptions.of(options)
         )
     except RopewalkError as reason:  # a folder without a tokenizer, a corpus without a text of that length
-        if wanted or options.revision:  # of a folder: a mistake on the line, not a lack of the model
+        if wanted:
             raise
         typer.echo(f"ropewalk: no text is read with the model: {reason}", err=True)
         return None
 
 
-def _is_read(model: str) -> bool:
+def _is_read(model: str, options: LoadOptions) -> bool:
     """Whether a model has weights here or on the hub, and few enough."""
-    place = Path(model)
-    if model.endswith(".json") or (place.is_dir() and not any(place.glob(kind) for kind in WEIGHTS)):
+    if model.endswith(".json") or (Path(model).is_dir() and not weight_files(model)):
         return False
     from ropewalk.hf.checkpoint.fetch import fetch_config
     from ropewalk.hf.use.stand_in import weight_bytes
 
-    is_small = weight_bytes(fetch_config(model)) <= LARGEST
+    is_small = weight_bytes(fetch_config(model, options)) <= LARGEST
     if not is_small:
         typer.echo(
             "ropewalk: the page draws by formulas alone, since the weights are large; --read reads texts", err=True

@@ -280,9 +280,11 @@ def inspect(
     )
 
 
-def sizes(model: nn.Module | str | Path, *, target_len: int | None = None) -> Inspection:
+def sizes(
+    model: nn.Module | str | Path, *, target_len: int | None = None, options: LoadOptions = UNSTATED
+) -> Inspection:
     """What `inspect` says of a model's layers and their cache; trying which methods apply takes seconds more."""
-    return _sizes(host_of(model if isinstance(model, nn.Module) else _read(model, UNSTATED, {})), target_len, None)[0]
+    return _sizes(host_of(model if isinstance(model, nn.Module) else _read(model, options, {})), target_len, None)[0]
 
 
 def _sizes(host: Any, target_len: int | None, trained_len: int | None) -> tuple[Inspection, Modes]:

@@ -105,7 +105,7 @@ def _facts(comparison: Comparison) -> list[tuple[str, str]]:
             else "none",
         ),
         ("corpus", corpus_of(comparison.marks)),
-        ("texts", f"{_texts(comparison)}{of_projects(comparison.projects).replace(' of', ', from', 1)}"),
+        ("texts", f"{_texts(comparison)}{of_projects(comparison.projects, ', from')}"),
         ("lengths", title(comparison)),
     ]
 

@@ -47,7 +47,7 @@ def texts(count: int) -> str:
     return f"{count} text" + ("s" if count != 1 else "")
 
 
-def of_projects(projects: Sequence[str]) -> str:
+def of_projects(projects: Sequence[str], before: str = " of") -> str:
     """Of how many projects texts are; nothing where that is not known."""
     count = len(set(projects))
-    return f" of {count} project" + ("s" if count != 1 else "") if count else ""
+    return f"{before} {count} project" + ("s" if count != 1 else "") if count else ""
