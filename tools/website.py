@@ -40,7 +40,10 @@ DOCSTRING = re.compile(r"^::: (ropewalk\.[\w.]+)$", re.MULTILINE)
 def set_formula(source: str, *_: Any, **__: Any) -> str:
     """Superfences calls this for a block of ```math: LaTeX, which one of our formulas has become."""
     box = 'class="formula" style="overflow-x:auto" tabindex="0" role="group" aria-label="formula"'
-    return f"<div {box}>{_formulas()[source.strip()]}</div>"
+    formula = _formulas().get(source.strip())
+    if formula is None:
+        raise ValueError(f"a block of math is the formula of a method, or EQUATION; this is neither: {source}")
+    return f"<div {box}>{formula}</div>"
 
 
 @cache

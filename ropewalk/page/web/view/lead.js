@@ -5,8 +5,7 @@ Ropewalk.lead = (() => {
   const { show, caption, multiples } = Ropewalk.charts;
   const { t } = Ropewalk.words;
   const { example } = Ropewalk.given;
-  const { state } = Ropewalk.state;
-  const BASE = "rope"; // the line of the unchanged model
+  const { BASE, state } = Ropewalk.state;
 
   function draw() {
     byId("lead").hidden = !example;

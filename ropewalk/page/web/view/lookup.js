@@ -4,9 +4,9 @@ Ropewalk.lookup = (() => {
   const { byId, make, fill, number, whole } = Ropewalk.dom;
   const { t } = Ropewalk.words;
   const { example } = Ropewalk.given;
+  const { BASE } = Ropewalk.state;
   const SVG = "http://www.w3.org/2000/svg",
     WIDE = 1000,
-    BASE = "rope", // the line of the unchanged model
     HIGH = 110, // of the strip with arcs, in its own units
     AROUND = 4; // tokens beside a key that are shown with it
   const marked = new Map(); // by place: the element of a token of the text

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const { byId, make, fill, whole, number, set } = Ropewalk.dom;
-  const { state, times, change } = Ropewalk.state;
+  const { BASE, state, times, change } = Ropewalk.state;
   const { find, ask, lengths, model, catalogue, live } = Ropewalk.data;
   const { problem } = Ropewalk.lines;
   const { t } = Ropewalk.words;
@@ -77,7 +77,7 @@
     if (waits) askSoon();
     fill(about, make("span", waits ? {} : { class: "wrong" }, waits ? t("asking") : why(side, line, drawing)));
     const kept = find(last[side], state.to);
-    return kept && !kept.refused ? kept : find("rope", state.to);
+    return kept && !kept.refused ? kept : find(BASE, state.to);
   }
 
   function why(side, line, drawing) {

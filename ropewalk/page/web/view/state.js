@@ -6,6 +6,7 @@ Ropewalk.state = (() => {
   const { isSound } = Ropewalk.lines;
   const state = { ...DEFAULTS, step: 1, language: null };
   const STEPS = 10; // of the walk
+  const BASE = "rope"; // the line of the unchanged model
   const listeners = [];
   const linked = { a: DEFAULTS.a, b: DEFAULTS.b }; // of each side the last line that a link may hold
 
@@ -77,5 +78,5 @@ Ropewalk.state = (() => {
   }
 
   const times = () => state.to / model.trained_len;
-  return { state, times, change, write, start, listen: (listener) => listeners.push(listener) };
+  return { BASE, state, times, change, write, start, listen: (listener) => listeners.push(listener) };
 })();
