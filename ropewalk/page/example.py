@@ -31,7 +31,7 @@ from ropewalk.page.attended import queries, read_text
 
 BASE = "rope"  # the line of the unchanged model on the page
 CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the first has no text that is long enough
-TIMES = (8, 6, 4, 3, 2, 1.5, 1.25)  # lengths that are tried, in trained lengths
+TIMES = (8, 6, 4, 3, 2, 1.5)  # lengths that are tried, in trained lengths
 MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
 READING_SECONDS = 90.0  # that reading may take, by the estimate
 MOSTLY = 0.9  # share of the places after a break that are outside the range
@@ -147,7 +147,7 @@ def _smoothed(losses: Tensor, window: int) -> Tensor:
 def _subject(
     opened: OpenedModel, cost: Cost, trained_len: int, most: int | None, lines: int
 ) -> tuple[Subject, int, float]:
-    """Texts as long, and then as many, as the time allows, at least one of 1.25 trained lengths; and the time."""
+    """Texts as long, and then as many, as the time allows, at least one of 1.5 trained lengths; and the time."""
     lengths = [int(trained_len * times) for times in TIMES]
     lengths = [length for length in lengths if most is None or length <= most] or [most or lengths[-1]]
     for length in lengths:
