@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 from typing import Any, TypeVar
 
 EXTRAS = {
@@ -139,11 +139,13 @@ def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
 
 
 def _from_index() -> bool:
-    """Whether pip took Ropewalk from a package index: it writes down any other place, in a file (PEP 610)."""
-    try:
-        return all(path.name != "direct_url.json" for path in distribution("ropewalk").files or ())
-    except PackageNotFoundError:  # a checkout on the path
-        return False
+    """Whether an installer took Ropewalk from a package index: it writes down any other place, in a file (PEP 610).
+
+    A checkout on the path may hold what setuptools left there when it was built, which no installer wrote.
+    """
+    names = [{path.name for path in wheel.files or ()} for wheel in distributions(name="ropewalk")]
+    by_installer = [files for files in names if "INSTALLER" in files]
+    return bool(by_installer) and not any("direct_url.json" in files for files in by_installer)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -63,18 +62,36 @@ def test_what_is_missing_is_named_with_what_brings_it(package, remedy):
     assert str(refusal) == f"{package.split('.')[0]} is not installed; {remedy}"
 
 
-def test_a_package_from_the_index_names_its_own_extra(monkeypatch):
+FROM_INDEX = {"ropewalk-1.dist-info/RECORD": ["ropewalk/errors.py", "ropewalk-1.dist-info/INSTALLER"]}
+FROM_A_FOLDER = {
+    "ropewalk-1.dist-info/RECORD": ["ropewalk-1.dist-info/INSTALLER", "ropewalk-1.dist-info/direct_url.json"]
+}
+BUILT = {"ropewalk.egg-info/SOURCES.txt": ["ropewalk/errors.py"]}  # what setuptools leaves in a checkout
+
+
+@pytest.mark.parametrize(
+    ("files", "remedy"),
+    [
+        (FROM_INDEX, "pip install 'ropewalk[cluster]'"),
+        (FROM_A_FOLDER, "in a checkout of Ropewalk, pip install '.[cluster]' -c constraints.txt"),
+        (BUILT | FROM_A_FOLDER, "in a checkout of Ropewalk, pip install '.[cluster]' -c constraints.txt"),
+        (BUILT, "in a checkout of Ropewalk, pip install '.[cluster]' -c constraints.txt"),
+        ({}, "in a checkout of Ropewalk, pip install '.[cluster]' -c constraints.txt"),
+    ],
+)
+def test_the_extra_is_named_as_ropewalk_was_installed(files, remedy, monkeypatch, tmp_path):
     """pip writes direct_url.json for all that is not from an index: PEP 610."""
-
-    class Installed(NamedTuple):
-        files: list[Path]
-
+    for name, listed in files.items():
+        place = tmp_path / name.partition(".")[2].partition("/")[0] / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        (place.parent / "METADATA").write_text("Name: ropewalk\nVersion: 1\n")
+        place.write_text("".join(f"{path}{',,' * (place.name == 'RECORD')}\n" for path in listed))
+        for path in listed:
+            (place.parents[1] / path).parent.mkdir(exist_ok=True)
+            (place.parents[1] / path).touch()
+    monkeypatch.setattr(sys, "path", sorted(map(str, tmp_path.iterdir()), reverse=True))  # the checkout first
     missing = ModuleNotFoundError("No module named 'ray'", name="ray")
-    files = [Path("ropewalk/errors.py"), Path("ropewalk-1.dist-info/RECORD")]
-    monkeypatch.setattr(errors, "distribution", lambda name: Installed(files))
-    assert str(errors.not_installed(missing)) == "ray is not installed; pip install 'ropewalk[cluster]'"
-    files.append(Path("ropewalk-1.dist-info/direct_url.json"))
-    assert "in a checkout of Ropewalk, pip install" in str(errors.not_installed(missing))
+    assert str(errors.not_installed(missing)) == f"ray is not installed; {remedy}"
 
 
 def test_a_model_that_is_not_installed_is_named_with_what_brings_it(monkeypatch, tmp_path):

@@ -10,8 +10,8 @@ from ropewalk.engines.ollama import MLX_RULES as OLLAMA_MLX, RULES as OLLAMA
 from ropewalk.engines.rules.rotation import EngineRules
 from ropewalk.engines.rules.statement import ExportRules
 from ropewalk.engines.sglang import RULES as SGLANG
-from ropewalk.engines.trainers import axolotl, llama_factory, torchtitan
-from ropewalk.engines.transformers import RULES as TRANSFORMERS
+from ropewalk.engines.trainers import by_yaml, torchtitan
+from ropewalk.engines.transformers import RULES as TRANSFORMERS, rewrite as rewrite_plainly
 from ropewalk.engines.vllm.rules import RULES as VLLM
 
 ENGINES: dict[str, EngineRules] = {
@@ -19,8 +19,8 @@ ENGINES: dict[str, EngineRules] = {
 }
 # Continued training under a schedule, in the trainer's own settings.
 TRAINERS: dict[str, ExportRules] = {
-    "llama-factory": ExportRules(llama_factory.rewrite, llama_factory.command),
-    "axolotl": ExportRules(axolotl.rewrite, axolotl.command, folder=False),
+    "llama-factory": ExportRules(rewrite_plainly, by_yaml.llama_factory),
+    "axolotl": ExportRules(by_yaml.rewrite_for_axolotl, by_yaml.axolotl, folder=False),
     "torchtitan": ExportRules(torchtitan.rewrite, torchtitan.command, folder=False),
 }
 TARGETS: dict[str, ExportRules] = {

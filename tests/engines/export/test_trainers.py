@@ -14,7 +14,7 @@ from ropewalk import DoesNotFit, InvalidValue
 from ropewalk.cli.verbs.export import TRAINERS as ON_THE_LINE
 from ropewalk.engines.export import export
 from ropewalk.engines.targets import TRAINERS
-from ropewalk.engines.trainers.yaml_lines import yaml_lines
+from ropewalk.engines.trainers.by_yaml import yaml_lines
 from ropewalk.extension.parsing import parse
 from ropewalk.hf import extended
 
