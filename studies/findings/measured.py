@@ -18,6 +18,7 @@ from ropewalk.measure.metrics.intervals import (
     difference,
     mean,
     share,
+    share_of_answers,
 )
 
 from studies.models_table import table_in
@@ -71,20 +72,12 @@ class Compared:
         return self.over(line, length, UNCHANGED, self.trained)
 
     def far_found(self, line: str, length: int) -> Estimate:
-        """The share of numbers farther back than the trained length that are found.
-
-        Its interval is the wider of the one over texts and Wilson's over answers: where none is found, texts do not
-        differ.
-        """
+        """The share of numbers farther back than the trained length that are found."""
         asked = [
             [answer["right"] for answer in sample["answers"] if answer["far"]]
             for sample in self._samples[line, "context", length]
         ]
-        right = [one for of_text in asked for one in of_text]
-        over_texts = mean([fmean(of_text) for of_text in asked], groups=self.projects, least=0, most=1)
-        over_answers = share(sum(right), len(right))
-        low, high = min(over_texts.low, over_answers.low), max(over_texts.high, over_answers.high)
-        return Estimate(over_answers.value, low, high, len(right))
+        return share_of_answers(asked, self.projects)
 
     def passkeys(self, line: str, length: int) -> Estimate:
         """The share of passkeys that are found."""

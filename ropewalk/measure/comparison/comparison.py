@@ -34,7 +34,7 @@ from ropewalk.measure.comparison.verdict import (
 )
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.correlation import EffectiveLength, effective_length
-from ropewalk.measure.metrics.intervals import Estimate, difference, projects_of, share
+from ropewalk.measure.metrics.intervals import Estimate, difference, projects_of, share, share_of_answers
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
 from ropewalk.measure.tasks.task_line import check_tasks
 from ropewalk.methods.facts import Facts
@@ -332,10 +332,13 @@ def _standard_numbers(standard: ResultRow, row: ResultRow) -> dict[str, Estimate
     """The numbers of the standard; of what was asked at this length, only what its text has can be found."""
     unread = ("copied", "copied_loss") if row.length != standard.length else ()  # a passage before its text
     numbers = {name: number for name, number in standard.numbers.items() if name not in unread}
-    for name in ("found", "far"):
-        if name in row.numbers:
-            right = sum(answer["right"] for sample in standard.samples for answer in sample["answers"])
-            numbers[name] = share(right if name == "found" else 0, row.numbers[name].of)
+    if "found" in row.numbers:
+        asked = [len(sample["answers"]) for sample in row.samples]
+        right = [[answer["right"] for answer in sample["answers"]] for sample in standard.samples]
+        found = [[*of_text, *[False] * (count - len(of_text))] for of_text, count in zip(right, asked, strict=True)]
+        numbers["found"] = share_of_answers(found, projects_of(row.samples))
+    if "far" in row.numbers:
+        numbers["far"] = share(0, row.numbers["far"].of)
     return numbers
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from statistics import NormalDist, pvariance
+from statistics import NormalDist, fmean, pvariance
 from typing import Any, NamedTuple
 
 import torch
@@ -73,6 +73,23 @@ def share(successes: float, trials: int, *, level: float = USUAL_LEVEL) -> Estim
     # With no or only successes the interval reaches 0 or 1; only rounding would prevent it.
     low, high = max(0.0, centre - half), min(1.0, centre + half)
     return Estimate(p, 0.0 if successes == 0 else low, 1.0 if successes == trials else high, trials)
+
+
+def share_of_answers(texts: Sequence[Sequence[bool]], groups: Sequence[str] | None = None) -> Estimate:
+    """The share of right answers to several questions about each text.
+
+    Its interval is the wider of the one over texts (see `mean`) and Wilson's over answers. Answers about one text are
+    right or wrong together, so Wilson's alone is too narrow; and where none is found, texts do not differ, so the one
+    over texts alone has no width.
+    """
+    asked = [index for index, answers in enumerate(texts) if answers]
+    over_answers = share(sum(sum(answers) for answers in texts), sum(map(len, texts)))
+    shares, weights = [fmean(texts[index]) for index in asked], [float(len(texts[index])) for index in asked]
+    least, most = SHARE
+    of_groups = None if groups is None else [groups[index] for index in asked]
+    over_texts = mean(shares, weights, groups=of_groups, least=least, most=most)
+    low, high = min(over_texts.low, over_answers.low), max(over_texts.high, over_answers.high)
+    return Estimate(over_answers.value, low, high, over_answers.of)
 
 
 def minus(one: Estimate, other: Estimate) -> Estimate:

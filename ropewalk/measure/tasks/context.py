@@ -32,7 +32,7 @@ from ropewalk.hf.runtime.caches import PLAIN, ExtendedCacheLayer, held_bytes
 from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.measure.material.secrets import CITIES, TextWithSecrets, with_secrets
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, projects_of, share_of_answers
 from ropewalk.measure.metrics.losses import TokenLosses, bin_means, bits_per_byte, text_bytes, token_losses
 from ropewalk.measure.tasks.task import Task
 from ropewalk.methods.record import AT_LEAST_ONE, Rule
@@ -133,10 +133,12 @@ class Context(Task):
         numbers = means(results, loss=LOSS, accuracy=SHARE, bits_per_byte=LOSS)
         if all("copied" in result for result in results):
             numbers |= means(results, copied=SHARE, copied_loss=LOSS)
-        answers = [answer for result in results for answer in result.get("answers", ())]
-        for name, asked in {"found": answers, "far": [answer for answer in answers if answer["far"]]}.items():
-            if asked:
-                numbers[name] = share(sum(answer["right"] for answer in asked), len(asked))
+        answers = [result.get("answers", ()) for result in results]
+        far = [[answer for answer in of_text if answer["far"]] for of_text in answers]
+        for name, asked in {"found": answers, "far": far}.items():
+            if any(asked):
+                right = [[answer["right"] for answer in of_text] for of_text in asked]
+                numbers[name] = share_of_answers(right, projects_of(results))
         return numbers
 
 

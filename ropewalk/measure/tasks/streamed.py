@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from ropewalk.measure.material.secrets import compound
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, Estimate, means, share_of_answers
 from ropewalk.measure.tasks.answers import TextWithAnswers, score_answers, text_with_answers
 from ropewalk.measure.tasks.retrieval import Retrieval
 from ropewalk.methods.record import AT_LEAST_ONE
@@ -78,11 +78,10 @@ class StreamEval(Retrieval):
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """Shares over all questions of all streams, and the loss of the answers."""
-        right = [hit for result in results for hit in result["right"]]
-        late = [hit for result in results for hit in result["right"][len(result["right"]) // 2 :]]
+        right = [result["right"] for result in results]
         return {
-            "right": share(sum(right), len(right)),
-            "late": share(sum(late), len(late)),
+            "right": share_of_answers(right),
+            "late": share_of_answers([hits[len(hits) // 2 :] for hits in right]),
             **means(results, loss=LOSS),
         }
 

@@ -20,6 +20,7 @@ from ropewalk.measure.metrics.intervals import (
     outside,
     projects_of,
     share,
+    share_of_answers,
     student,
 )
 
@@ -40,6 +41,30 @@ def test_all_and_none_touch_the_ends():
     assert share(0, 7).low == 0.0
     assert share(7, 7).high == 1.0
     assert share(7, 7).low == pytest.approx(1 - share(0, 7).high)
+
+
+def test_answers_about_one_text_are_no_independent_draws():
+    """Texts differ in how much of them is found: 0.4 on average. Wilson's interval takes each answer for a draw."""
+    random, held, held_by_wilson, rounds = Random(0), 0, 0, 200
+    for _ in range(rounds):
+        chances = [random.betavariate(0.4, 0.6) for _ in range(16)]
+        texts = [[random.random() < chance for _ in range(6)] for chance in chances]
+        got, wilson = share_of_answers(texts), share(sum(map(sum, texts)), 96)
+        assert got.value == wilson.value
+        assert got.low <= wilson.low
+        assert got.high >= wilson.high
+        held += got.low <= 0.4 <= got.high
+        held_by_wilson += wilson.low <= 0.4 <= wilson.high
+    assert held_by_wilson / rounds < 0.8
+    assert 0.91 <= held / rounds
+
+
+def test_a_share_of_answers_has_a_width_where_texts_do_not_differ():
+    assert share_of_answers([[False] * 6] * 16) == share(0, 96)
+    assert share_of_answers([[True, False], [False, True], []]) == share(2, 4)  # a text without a question is none
+    assert share_of_answers([[True, False, False, False]])[:3] == (0.25, 0.0, 1.0)  # texts as a whole are not known
+    alike = share_of_answers([[True] * 4, [True] * 4, [False] * 4, [False] * 4], ["a", "a", "b", "b"])
+    assert alike[:3] == (0.5, 0.0, 1.0)  # nor are two projects enough
 
 
 def test_nineteen_of_twenty_intervals_hold_the_truth():

@@ -17,12 +17,11 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import Annotated, ClassVar
 
 from ropewalk.measure.material.subject import Subject
-from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share
+from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, share_of_answers
 from ropewalk.measure.tasks.answers import TextWithAnswers, score_answers, text_with_answers
 from ropewalk.measure.tasks.many_shot.examples import LABELS, TASK, example, label_of
 from ropewalk.measure.tasks.retrieval import Retrieval
@@ -66,10 +65,10 @@ class Shots(Retrieval):
 
     def condense(self, results: Sequence[Json]) -> dict[str, Estimate]:
         """The share of right labels in the second half, then by the number of examples before."""
-        late = [hit for result in results for hit in result["right"][len(result["right"]) // 2 :]]
+        right = [result["right"] for result in results]
         return {
-            "right": share(sum(late), len(late)),
-            **_shares_by_shots([result["right"] for result in results]),
+            "right": share_of_answers([hits[len(hits) // 2 :] for hits in right]),
+            **_shares_by_shots(right),
             **means(results, loss=LOSS, chance=SHARE),
         }
 
@@ -77,7 +76,7 @@ class Shots(Retrieval):
 def _shares_by_shots(results: Sequence[Sequence[bool]]) -> dict[str, Estimate]:
     """The shares of right labels after 0, 1, 2 to 3, 4 to 7, ... examples."""
     numbers, first = dict[str, Estimate](), 0
-    while hits := [hit for right in results for hit in islice(right, first, max(1, 2 * first))]:
-        numbers[f"after_{first}"] = share(sum(hits), len(hits))
+    while any(hits := [right[first : max(1, 2 * first)] for right in results]):
+        numbers[f"after_{first}"] = share_of_answers(hits)
         first = max(1, 2 * first)
     return numbers
