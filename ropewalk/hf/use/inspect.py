@@ -33,7 +33,7 @@ from ropewalk.hf.attach.handle import (
 from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_named, require_plausible
-from ropewalk.hf.probe.facts import correct, facts_of, own_schedule_of
+from ropewalk.hf.probe.facts import EXPORTED, correct, facts_of, own_schedule_of
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.probed_layer import ProbedLayer, cache_growth
 from ropewalk.hf.use.advice import Advice, advise, kept_bytes, numbers_held
@@ -68,6 +68,7 @@ class Inspection:
     bytes_per_number: int
     own_schedule: str  # the schedule that the checkpoint came with; empty: plain RoPE
     fixed_bytes: int  # of its cache at any length: the states of layers without attention
+    exported: str = ""  # empty, or how `ropewalk export` stretched the checkpoint
     tabled: str = ""  # empty, or why a static schedule cannot go into its rotary tables
     carried: str = ""  # empty, or why its attention cannot be replaced
     methods: tuple[Advice, ...] = ()  # none where only sizes were asked for
@@ -153,6 +154,7 @@ class Inspection:
         numbers = f"({self.bytes_per_number} bytes a number), without an extension"
         rows = {
             "trained on": f"{facts.trained_len:,} tokens",
+            "exported": self.exported,
             "target length": f"{self.target_len:,} tokens, {self._longer:.3g} times as many",
             "layers": f"{len(self.layers)}, with {heads}",
             **self._exceptions(),
@@ -209,6 +211,8 @@ class Inspection:
             said = f"{len(few)} of {count} pairs ({few[0]} to {few[-1]}) never complete a full turn in"
             beyond = "beyond that length they meet angles that the model has never seen"
             lines += _wrap(f"{said} {self.facts.trained_len:,} tokens: {beyond}.")
+        elif any(0 < turns < 1 for turns in self.turns):
+            lines += _wrap("No pair meets an angle in this text that it does not meet in training.")
         else:
             lines += _wrap("Every rotating pair completes a full turn within the trained length.")
         still = sum(turns == 0 for turns in self.turns)
@@ -304,6 +308,7 @@ def _sizes(host: Any, target_len: int | None, trained_len: int | None) -> tuple[
         bytes_per_number=host.dtype.itemsize,
         own_schedule=own_schedule_of(host.config.get_text_config(), layers, every),
         fixed_bytes=next((layer.cached.fixed for layer in layers if layer.cached), 0),
+        exported=_exported(host.config.get_text_config(), facts.trained_len),
     )
     return inspection, Modes(host, attach_layers(layers, every, Extension()))
 
@@ -332,6 +337,17 @@ def _why_not_tables(modes: Modes, every: Sequence[Facts]) -> RopewalkError | Non
     except RopewalkError as refused:  # by the method, of this model
         return refused
     return modes.why_not_followed(STATIC, under)
+
+
+def _exported(text: Any, trained_len: int) -> str:
+    """What an export noted, where the config states the length that it was for as the trained one."""
+    match getattr(text, EXPORTED, None):
+        case {"trained_len": int(before), "target_len": int(target), "methods": str(methods)} if before < trained_len:
+            return (
+                f"with {methods} for {target:,} tokens; the model was trained on {before:,}."
+                f" If it was not trained on more since, inspect it with --trained-len {before}"
+            )
+    return ""
 
 
 def _layers(count: int) -> str:

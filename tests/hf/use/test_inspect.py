@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse
+from ropewalk.engines.export import export
 from ropewalk.extension import presets
 from ropewalk.extension.presets import TRAINED, TUNED, training
 from ropewalk.hf import convert, extended, inspect
@@ -123,7 +124,11 @@ def test_bytes_are_said_in_the_unit_that_leaves_few_digits(count, words):
 
 
 def test_a_target_within_the_trained_length_meets_nothing_new():
-    assert inspect(tiny("llama", num_hidden_layers=1), target_len=16).under_trained == ()
+    seen = inspect(tiny("llama", num_hidden_layers=1), target_len=16)
+    assert seen.under_trained == ()
+    assert min(seen.turns) < 1
+    assert "completes a full turn" not in str(seen)
+    assert "No pair meets an angle in this text that it does not meet in training." in str(seen)
     with pytest.raises(InvalidValue, match="target_len"):
         inspect(tiny("llama", num_hidden_layers=1), target_len=0)
 
@@ -233,3 +238,15 @@ def test_sizes_are_those_of_an_inspection_without_its_trials():
     extension = parse("streaming:window=8")
     assert part.cache_bytes(extension) == whole.cache_bytes(extension)
     assert part.idle(extension, lift_windows=False) == whole.idle(extension, lift_windows=False)
+
+
+def test_an_export_is_not_taken_for_a_model_trained_on_its_length(tmp_path):
+    model = tiny("llama", num_hidden_layers=1)
+    trained = inspect(model).facts.trained_len
+    with extended(model, "yarn", target_len=4 * trained):
+        export(model, tmp_path / "exported", target="transformers")
+    seen = str(inspect(tmp_path / "exported"))
+    assert f"trained on {trained:,}. If it was not trained on more since, inspect it" in " ".join(seen.split())
+    assert f"--trained-len {trained}" in " ".join(seen.split())
+    assert "exported" not in str(inspect(tmp_path / "exported", trained_len=trained))
+    assert "exported" not in str(inspect(model))
