@@ -31,7 +31,7 @@ CARRIED = {
     "zh/index.md": "README.zh.md",
     "zh/findings.md": "studies/results/findings.zh.md",
 }
-LEFT_OUT = "[English](findings.md)，带图。逐条说法见 [claims.md](claims.md)（英文）。"  # pages that the site has not
+LEFT_OUT = "[English](findings.md)，带图。各条论断见 [claims.md](claims.md)（英文）。"  # pages that the site has not
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
 DOCSTRING = re.compile(r"^::: (ropewalk\.[\w.]+)$", re.MULTILINE)

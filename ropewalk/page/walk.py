@@ -71,7 +71,6 @@ def _numbers(facts: Facts, length: int) -> Json:
         "dials": [
             {
                 "pair": place,
-                "wave": _wave(pairs[place]),
                 "trained": pairs[place].turns_trained,
                 "theta": {line: steps[line].angles[place].theta for line in ROTATIONS},
             }

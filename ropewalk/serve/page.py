@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 
 from ropewalk.errors import InvalidValue
+from ropewalk.extension.notation import BARE
 from ropewalk.serve.requests import accept, names_a_file, unless_gone
 from ropewalk.serve.routes import body_of, reply, text_of
 from ropewalk.serve.service import models_of
@@ -22,14 +23,19 @@ if TYPE_CHECKING:
 router = APIRouter()
 LONGEST_DRAWN = 2**40  # tokens of a target length
 BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
+UNCHANGED = "rope"  # what the page calls the model without an extension
 MOST_LOSSES, MOST_ATTENTION, MOST_MODELS = 32_768, 512, 8  # tokens, tokens, models
 
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page that draws methods, and compares them on this server's model."""
-    started = models_of(request).find(None)
-    text, policy = await asyncio.to_thread(_page, started.served.facts, started.id.partition("@")[0])
+    """The page that draws methods, and compares them on this server's model: at first what is served."""
+    models = models_of(request)
+    started = models.find(None)
+    served = [model.extension for model in models.all() if not names_a_file(model.extension)]
+    lines = tuple(dict.fromkeys([UNCHANGED, *(UNCHANGED if name == BARE else name for name in served)]))
+    name = started.id.partition("@")[0]
+    text, policy = await asyncio.to_thread(_page, started.served.facts, name, lines, models.target_len)
     headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
     return Response(text, media_type="text/html", headers=headers)
 
@@ -50,10 +56,10 @@ async def drawing(request: Request) -> Response:
 
 
 @cache
-def _page(facts: Facts, name: str) -> tuple[str, str]:
+def _page(facts: Facts, name: str, lines: tuple[str, ...], target_len: int | None) -> tuple[str, str]:
     from ropewalk.page import html
 
-    text = html(facts, presets=False, model=name)
+    text = html(facts, lines=lines, target_len=target_len, presets=False, model=name)
     return text, policy_of(text)
 
 

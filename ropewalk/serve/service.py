@@ -65,7 +65,7 @@ class ServedModels:
     """
 
     def __init__(self, engine: Engine, start: str, target_len: int | None = None) -> None:
-        self.engine, self.start, self._target_len = engine, start, target_len
+        self.engine, self.start, self.target_len = engine, start, target_len
         self.tokenizer = ServerTokenizer(self.engine.tokenizer)
 
     def all(self) -> list[NamedModel]:
@@ -87,7 +87,7 @@ class ServedModels:
             return self._named(line if at else self.start)
         for known, served in self.engine.extensions.items():
             try:
-                if parse_for(line, served.facts, self._target_len) == served.extension:
+                if parse_for(line, served.facts, self.target_len) == served.extension:
                     return self._named(known)
             except RopewalkError as reason:
                 raise self._unknown(name, f"; {str(reason).partition(' Known:')[0]}") from reason

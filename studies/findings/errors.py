@@ -55,7 +55,7 @@ def _slips(measured: Measured) -> list[Error]:
             f"{nats(logits['by_parts'], 1)} without (F5).",
             Verdict(ERROR),
             "文章 3：温度防止极端值。",
-            f"它把每个 logit 乘大，8 倍处乘以 {factor:.2f}。最大的 logit 有它时 {nats(logits['yarn'], 1)}，没有时 "
+            f"它把每个 logit 乘大，8 倍处乘以 {factor:.2f}。加温度后最大 logit 为 {nats(logits['yarn'], 1)}，不加为 "
             f"{nats(logits['by_parts'], 1)}（F5）。",
         ),
     ]
@@ -94,9 +94,9 @@ def _too_strong(measured: Measured) -> list[Error]:
             f"copy {4 * zoo.trained} tokens back is worth {points(far)} points (F3).",
             Verdict(DISAGREES if far[:3] == (0, 0, 0) else kind_of([far])),
             "文章 2：4,096 的窗口经 32 层可达 131,000 个 token。",
-            f"名义上由构造成立。我们 {zoo.trained} 的窗口经各层名义上可达 {zoo.reach}，{4 * zoo.trained} 个 token "
+            f"名义上按定义成立。我们 {zoo.trained} 的窗口经各层名义上可达 {zoo.reach}，{4 * zoo.trained} 个 token "
             "之前的原文"
-            f"却值 {points(far)} 个百分点（F3）。",
+            f"却没有带来收益（{points(far)} 个百分点，F3）。",
         ),
         Error(
             "Article 5: YaRN's coefficient 0.1 fits many models and data.",

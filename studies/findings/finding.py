@@ -21,8 +21,8 @@ CHINESE = {
     DISAGREES: "在此规模上不一致",
     UNDECIDED: "未定",
     NOT_HERE: "此处无法检验",
-    BY_CONSTRUCTION: "由构造成立",
-    ERROR: "文章之误",
+    BY_CONSTRUCTION: "按定义成立",
+    ERROR: "原文有误",
 }
 
 

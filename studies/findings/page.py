@@ -94,7 +94,7 @@ def _chinese() -> dict[str, str]:
             ],
         ),
         "errors": table_of(
-            ("文章说", "记录说", "判定"),
+            ("文章说", "实测结果", "判定"),
             [(one.said_chinese, one.is_so_chinese, one.verdict.chinese) for one in errors(measured())],
         ),
     }

@@ -179,7 +179,7 @@ def _dynamic(measured: Measured) -> Finding:
             effect="",
             text=f"在短文本上，YaRN 使 SmolLM2 的损失升高 {nats(harm['SmolLM2: YaRN'][1], 3)} nat，使 3100 "
             "万的模型升高 "
-            f"{nats(harm['31 M: YaRN'][1], 3)}，动态 YaRN 是 {more(harm['31 M: dynamic YaRN'][1], 3)}（由构造成立）。"
+            f"{nats(harm['31 M: YaRN'][1], 3)}，动态 YaRN 是 {more(harm['31 M: dynamic YaRN'][1], 3)}（按定义成立）。"
             f"小模型调到 16 倍、读 32 倍：YaRN {nats(static)} nat，同样的权重用动态 YaRN {nats(dynamic)}。",
             models="3100 万、自带 680 万（各一个模型）；一个小模型（微调 3 个种子）；SmolLM2 只测了 YaRN",
         ),

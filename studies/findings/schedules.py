@@ -80,7 +80,7 @@ def _pairs(measured: Measured) -> Finding:
             models=OURS,
         ),
         chinese=Words(
-            title="决定成败的是插值哪些维度对",
+            title="决定成败的是内插哪些维度对",
             effect="",
             text=f"小模型在 8 倍处：只放慢转得慢的维度对，准确率 {percent(right[SLOW])}；只放慢转得快的，"
             f"{percent(right[FAST])}。"

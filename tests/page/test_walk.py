@@ -1,6 +1,7 @@
 """The walk: its numbers by hand, and its steps in a browser."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,26 @@ def test_what_is_new_is_red(walking):
     assert page.locator("#walk .dials .fresh").count() == 0
     assert "57.3°" in page.text_content("#walk-words")
     assert "7.16°" in page.text_content("#walk-words")
+
+
+def test_dials_say_the_period_of_their_step(walking):
+    """By hand: pair 0 turns once in 2 pi tokens; under position interpolation by 8 in 16 pi, under NTK in 2 pi."""
+    for step, tokens in ((3, "6.28 tokens"), (4, "50.3 tokens"), (5, "6.28 tokens")):
+        page = walking(f"#lang=en&step={step}", reduced_motion="reduce")
+        assert page.locator("#walk .dials g > text").nth(1).text_content() == tokens
+    page = walking("#lang=en&step=6", reduced_motion="reduce")
+    slowest = page.locator("#walk .dials g > text").last.text_content()
+    assert slowest == f"{2 * math.pi * 10_000 ** (31 / 32) * 8:,.0f} tokens"  # YaRN slows it 8 times
+
+
+def test_no_label_of_a_dial_runs_into_the_next(opened, tmp_path):
+    place = tmp_path / "page.html"
+    place.write_text(html(replace(SMALL, base=1_000_000.0), target_len=4096), "utf-8")
+    page = opened("#lang=en&step=4", address=place.as_uri(), reduced_motion="reduce", **DESK)
+    boxes = [label.bounding_box() for label in page.locator("#walk .dials g > text").all()]
+    rows = {round(box["y"]): sorted(other["x"] for other in boxes if round(other["y"]) == round(box["y"])) for box in boxes}
+    for box in boxes:
+        assert all(x <= box["x"] or x >= box["x"] + box["width"] + 4 for x in rows[round(box["y"])])
 
 
 def test_the_table_counts_as_the_steps_do(walking):

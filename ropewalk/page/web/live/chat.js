@@ -85,7 +85,8 @@ Ropewalk.chat = (() => {
 
   // A model with a chat template gets messages; another continues the text so far.
   function requestOf({ id, ropewalk }, history) {
-    const body = { model: id, max_tokens: TOKENS };
+    // Without chance: else two answers of one model differ too.
+    const body = { model: id, max_tokens: TOKENS, temperature: 0 };
     if (ropewalk.chat)
       return ["v1/chat/completions", { ...body, messages: history.map((message) => ({ ...message })) }];
     return ["v1/completions", { ...body, prompt: history.map((message) => message.content).join("") }];

@@ -22,11 +22,11 @@ Ropewalk.scenes = (() => {
   // dials(walk, line)(position): each pair where the token is, what training has seen of it, and what is new in red.
   function dials(walk, line, training) {
     const rows = Math.ceil(walk.dials.length / ACROSS);
-    const groups = walk.dials.map(({ pair, wave, trained }, index) => {
+    const groups = walk.dials.map(({ pair, theta, trained }, index) => {
       const hands = svg("g", {}),
         seen = Math.min(trained, 1) * TURN,
         label = svg("text", { y: 57 }, t("walk_pair", { pair })),
-        turn = svg("text", { y: 70 }, t("walk_wave", { wave: number(wave) }));
+        turn = svg("text", { y: 70 }, t("walk_wave", { wave: number(TURN / theta[line]) }));
       const group = svg(
         "g",
         { transform: `translate(${CELL * (index % ACROSS) + CELL / 2} ${130 * Math.floor(index / ACROSS) + 55})` },

@@ -20,7 +20,7 @@ Ropewalk.words = (() => {
     comma: [", ", "，"],
     lead_about: [
       "{model} reads {length} tokens of held-out text (texts: {texts}): mean loss of the last {window} tokens at each place. A line breaks at the first place from which on at least nine tenths of the curve are above all that the base model shows within its trained length, or half a nat above the lowest line.",
-      "{model} 读 {texts} 篇留出文本，各 {length} token：每个位置上最近 {window} 个 token 的平均损失。失效：第一个这样的位置，从该处起曲线至少有九成高于基础模型在训练长度内的一切取值，或比同一位置最低的曲线高出半个 nat。",
+      "{model} 读 {texts} 篇留出文本，各 {length} token：每个位置上最近 {window} 个 token 的平均损失。失效位置：从这里起，曲线有九成以上的点高于基础模型在训练长度内的所有取值，或比同一位置最低的曲线高出半个 nat 以上。",
     ],
     lead_mark: ["breaks at {at}", "在 {at} 处失效"],
     lead_readout: ["Token {x}: {losses} nats", "第 {x} 个 token：{losses} nat"],
@@ -37,7 +37,7 @@ Ropewalk.words = (() => {
     lookup_back: ["{distance} back", "前 {distance}"],
     lookup_share: [
       "{count} keys with {share}% of the attention. Solid: distances of training; faint: beyond.",
-      "{count} 个键占注意力的 {share}%。线的深色部分：训练到过的距离；浅色：更远。",
+      "{count} 个键占注意力的 {share}%。深色：训练时见过的距离；浅色：更远。",
     ],
     lookup_arcs: ["Arcs from the token to its keys", "从该 token 到它的键的弧线"],
     lookup_text: ["the text that was read", "读过的文本"],
@@ -55,7 +55,7 @@ Ropewalk.words = (() => {
       "位置 {position}。表盘下方：第几对，以及转一圈的 token 数。",
     ],
     walk_pair: ["pair {pair}", "第 {pair} 对"],
-    walk_wave: ["{wave} tokens a turn", "{wave} token 一圈"],
+    walk_wave: ["{wave} tokens", "{wave} token"],
     walk_dials: [
       "Eight pairs of dimensions as dials, fastest first, with the tokens of a full turn",
       "八对维度画成表盘，从快到慢，附转一圈所需的 token 数",
@@ -73,15 +73,15 @@ Ropewalk.words = (() => {
     walk_new: ["3. A longer text brings new angles", "3. 更长的文本带来新角度"],
     walk_new_says: [
       "Token {token} looks back to the beginning, {times} times as far as training went. {unseen} slow pairs turn to angles that the model never met, in red.{broken}",
-      "第 {token} 个 token 回看开头，距离是训练的 {times} 倍。{unseen} 对慢维度转到模型从未见过的角度（红色）。{broken}",
+      "第 {token} 个 token 回看开头，距离是训练的 {times} 倍。有 {unseen} 对低频维度转到了训练中没见过的角度（红色）。{broken}",
     ],
     walk_broken: [" This one breaks at {at} tokens.", "该模型在 {at} token 处失效。"],
-    walk_pi: ["4. Interpolation crowds the digits", "4. 位置内插把数字挤在一起"],
+    walk_pi: ["4. Interpolation crowds the digits", "4. 位置内插让相邻位置变得拥挤"],
     walk_pi_says: [
       "Divide every position by {times}: no angle is new. But neighbours crowd: in the fastest pair two tokens are {after}° apart in place of {before}°, and the model must learn to read that, in about 1,000 steps of fine-tuning.",
       "所有位置除以 {times}：没有新角度。但相邻 token 挤在一起：最快的一对里，相邻两个 token 由相差 {before}° 变为 {after}°，模型须微调约一千步来适应。",
     ],
-    walk_ntk: ["5. NTK spreads it over the digits", "5. NTK 把压力分摊到各位"],
+    walk_ntk: ["5. NTK spreads it over the digits", "5. NTK 把外推压力平摊到每一位"],
     walk_ntk_says: [
       "Change the base instead, from {base} to {ntk_base}: the fastest pair stays, the slowest is slowed {times} times, those between by degrees. Neighbours stay apart without training. But {left} pairs are slowed too little, and still meet new angles.",
       "改为换底：从 {base} 换到 {ntk_base}。最快的一对不变，最慢的放慢 {times} 倍，其余介于两者之间。不训练，相邻 token 也仍分得开。但有 {left} 对放慢得不够，仍遇到新角度。",
@@ -98,12 +98,12 @@ Ropewalk.words = (() => {
     ],
     walk_among: ["among {keys} keys", "{keys} 个键中"],
     walk_with_log_n: ["there with log-n", "加上 log-n"],
-    walk_window: ["8. A window keeps distances short", "8. 窗口让距离保持短"],
+    walk_window: ["8. A window keeps distances short", "8. 窗口把距离限制在训练范围内"],
     walk_window_says: [
       "Leave angles alone and change what is seen: four first tokens and a window, together {seen} keys. No distance goes beyond training, for ever. What has left the window is forgotten.",
       "不动角度，改变能看到的内容：最前面四个 token 加一个窗口，共 {seen} 个键。距离永远不超出训练范围。离开窗口的内容被遗忘。",
     ],
-    walk_rerope: ["9. ReRoPE sees all, and near", "9. ReRoPE 全都看得到，而且都近"],
+    walk_rerope: ["9. ReRoPE sees all, and near", "9. ReRoPE：看得到全部，距离却不超出窗口"],
     walk_rerope_says: [
       "Distances up to {near} stay exact; all beyond count as {near}. All {length} keys are seen and no angle is new, without training. Order among far keys is lost.",
       "不超过 {near} 的距离保持精确；更远的一律算作 {near}。{length} 个键全部可见，没有新角度，无需训练。远处的键不再区分先后。",
@@ -122,7 +122,7 @@ Ropewalk.words = (() => {
     walk_cost_ntk: ["a part of its factor is lost", "达不到标称倍数"],
     walk_cost_yarn: ["short texts change too", "短文本也会改变"],
     walk_cost_streaming: ["forgets what left the window", "遗忘离开窗口的内容"],
-    walk_cost_rerope: ["two rotations; far order is lost; few engines", "两次旋转；远处失去先后；少有引擎支持"],
+    walk_cost_rerope: ["two rotations; far order is lost; few engines", "注意力要算两遍；远处不分先后；少有引擎支持"],
     choose: ["Two extensions, one model", "两个扩展，一个模型"],
     method: ["extension", "扩展"],
     model: ["Model", "模型"],
@@ -283,7 +283,7 @@ Ropewalk.words = (() => {
       "The checkpoint has a schedule of its own: this one is put on top of it. +instead replaces it.",
       "该检查点自带频率方案：这里在其上叠加。写 +instead 则替换。",
     ],
-    no_warning: ["Nothing to warn about.", "没有需要注意的。"],
+    no_warning: ["Nothing to warn about.", "无注意事项。"],
 
     key: ["API key", "API 密钥"],
     connect: ["Connect", "连接"],
