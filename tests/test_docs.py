@@ -108,7 +108,8 @@ def test_the_site_can_set_every_formula():
 
 def test_links_of_a_page_that_lies_elsewhere_lead_within_the_site(tmp_path):
     (tmp_path / "README.zh.md").write_text(
-        "[a](docs/gallery.md#pi) [b](README.md) [c](studies/results/findings.zh.md) [d](Makefile) [e](https://kexue.fm)"
+        "[a](docs/gallery.md#pi) [b](README.md) [c](studies/results/findings.zh.md)（[英文](studies/results/findings.md)）"
+        " [d](Makefile) [e](https://kexue.fm)"
     )
     shown = website.carried_page("zh/index.md", tmp_path)
     assert shown == "[a](../gallery.md#pi) [b](../index.md) [c](findings.md) d [e](https://kexue.fm)"
@@ -171,6 +172,31 @@ def test_every_page_of_the_site_has_its_markdown_beside_it(site):
     assert {page.with_suffix(".md") for page in pages} == listed
     assert all((site / page).read_text() in (site / "llms-full.txt").read_text() for page in listed)
     assert "target_len" in (site / "api.md").read_text()
+
+
+@pytest.mark.nightly
+def test_chinese_pages_are_chinese_around_their_text_too(site):
+    for page in (site / "zh").rglob("*.html"):
+        text = page.read_text()
+        assert '<html lang="zh"' in text
+        assert not re.search(r">\s*(Search|On this page|Back to top)\s*<", text)
+    assert "On this page" in (site / "guides" / "measure.html").read_text()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("page", "english", "chinese"),
+    [
+        ("guides/measure.html", "measure.html", "../zh/guides/measure.html"),
+        ("zh/guides/measure.html", "../../guides/measure.html", "measure.html"),
+        ("zh/findings.html", "../index.html", "findings.html"),
+        ("index.html", "index.html", "zh/index.html"),
+        ("gallery.html", "gallery.html", "zh/index.html"),
+    ],
+)
+def test_a_page_leads_to_itself_in_the_other_language(site, page, english, chinese):
+    links = dict(re.findall(r'<a href="([^"]*)" hreflang="(\w+)"', (site / page).read_text()))
+    assert links == {english: "en", chinese: "zh"}
 
 
 @pytest.mark.nightly

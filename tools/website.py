@@ -12,10 +12,12 @@ import inspect
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -32,6 +34,8 @@ CARRIED = {
     "zh/findings.md": "studies/results/findings.zh.md",
 }
 LEFT_OUT = "[English](findings.md)，带图。各条论断见 [claims.md](claims.md)（英文）。"  # pages that the site has not
+CHINESE = "中文"  # the section of mkdocs.yml that is built in Chinese
+IN_ENGLISH = re.compile(r"（\[英文\]\([^)]*\)）")  # beside a link to a page in Chinese
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
 DOCSTRING = re.compile(r"^::: (ropewalk\.[\w.]+)$", re.MULTILINE)
@@ -66,7 +70,7 @@ def carried_page(page: str, root: Path) -> str:
             return f"[{name}]({os.path.relpath(inside, PurePosixPath(page).parent)}{place})"
         return name
 
-    return LINK.sub(lead, (root / home).read_text().replace(LEFT_OUT, ""))
+    return LINK.sub(lead, IN_ENGLISH.sub("", (root / home).read_text().replace(LEFT_OUT, "")))
 
 
 def markdown_of(page: str, root: Path) -> str:
@@ -118,19 +122,47 @@ def write_markdown(root: Path, site: Path) -> None:
     (site / "llms-full.txt").write_text("\n\n".join(whole))
 
 
+def build(root: Path, config: str) -> None:
+    """One language, or the end of the program."""
+    paths = os.pathsep.join([str(Path(__file__).parent), str(root), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", config]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": paths}, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+def lead_to_the_other_language(site: Path) -> None:
+    """The languages in the head of a page lead to the same page, where a language has it."""
+    pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    for page in pages:
+        text, english = (site / page).read_text(), page.removeprefix("zh/")
+        for language, place, home in (("en", english, "index.html"), ("zh", f"zh/{english}", "zh/index.html")):
+            link = os.path.relpath(place if place in pages else home, PurePosixPath(page).parent)
+            text = re.sub(rf'href="[^"]*"(?= hreflang="{language}")', f'href="{link}"', text)
+        (site / page).write_text(text)
+
+
 def main(root: Path) -> None:
     """Build."""
     for page in CARRIED:
         (root / "docs" / page).parent.mkdir(exist_ok=True)
         (root / "docs" / page).write_text(carried_page(page, root))
-    paths = os.pathsep.join([str(Path(__file__).parent), str(root), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    done = subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": paths}, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+    config = yaml.safe_load((root / "mkdocs.yml").read_text())
+    with TemporaryDirectory(dir=root, prefix=".site-") as folder:  # in the root, to which the paths of a config lead
+        chinese = Path(folder).name
+        theme = {**config["theme"], "language": "zh"}
+        sections = sorted(config["nav"], key=lambda section: CHINESE not in section)
+        in_chinese = {**config, "site_dir": f"{chinese}/site", "theme": theme, "nav": sections}
+        place = root / f"{chinese}.yml"
+        try:
+            place.write_text(yaml.safe_dump(in_chinese, allow_unicode=True, sort_keys=False))
+            build(root, place.name)
+        finally:
+            place.unlink(missing_ok=True)
+        build(root, "mkdocs.yml")
+        shutil.copytree(root / chinese / "site" / "zh", root / "site" / "zh", dirs_exist_ok=True)
     write_markdown(root, root / "site")
-    for path in (root / "site" / "zh").rglob("*.html"):
-        path.write_text(path.read_text().replace('<html lang="en"', '<html lang="zh"', 1))
+    lead_to_the_other_language(root / "site")
 
 
 if __name__ == "__main__":
