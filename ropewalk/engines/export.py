@@ -27,7 +27,7 @@ from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
 from ropewalk.engines.llama_cpp.gguf_to_gguf import export_file, require_gguf_target
 from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.overrides import STARTS, changes_between, serving_command, why_no_option
-from ropewalk.engines.rules.statement import EngineReading, StatedModel, drafting_key, state_extension
+from ropewalk.engines.rules.statement import EngineReading, StatedModel, drafting_key, note_on_lengths, state_extension
 from ropewalk.engines.targets import TARGETS, TRAINERS
 from ropewalk.engines.trainers.torchtitan import SCRIPT
 from ropewalk.engines.vllm.plans import (
@@ -355,8 +355,9 @@ def _notes(plan: EngineConfig, host: PreTrainedModel, target: str) -> list[str]:
     kind, extension, config, reading = plan
     notes = []
     if kind == "frozen":
-        static = f"made static for {config.length:,} tokens, as {line_of(extension)}"
-        notes.append(f"{static}; the model's answers to short texts change")
+        notes.append(f"made static for {config.length:,} tokens, as {line_of(extension)}")
+    if target not in TRAINERS and (note := note_on_lengths(config)):
+        notes.append(note)
     if reading.divisors:
         notes.append(f"the frequencies are in {TENSOR}, for llama.cpp only: transformers refuses the folder")
     if reading.folded != 1:

@@ -105,7 +105,9 @@ def test_no_label_of_a_dial_runs_into_the_next(opened, tmp_path):
     place.write_text(html(replace(SMALL, base=1_000_000.0), target_len=4096), "utf-8")
     page = opened("#lang=en&step=4", address=place.as_uri(), reduced_motion="reduce", **DESK)
     boxes = [label.bounding_box() for label in page.locator("#walk .dials g > text").all()]
-    rows = {round(box["y"]): sorted(other["x"] for other in boxes if round(other["y"]) == round(box["y"])) for box in boxes}
+    rows = {
+        round(box["y"]): sorted(other["x"] for other in boxes if round(other["y"]) == round(box["y"])) for box in boxes
+    }
     for box in boxes:
         assert all(x <= box["x"] or x >= box["x"] + box["width"] + 4 for x in rows[round(box["y"])])
 

@@ -40,6 +40,8 @@ class StatedModel:
     length: int
     interleaved: bool  # whether neighbours make a pair
     reaches_all: bool  # whether cos and sin carry the temperature: it multiplies what they reach, and nothing else
+    trained_len: int
+    changes_short: bool  # whether texts within the trained length are computed otherwise too
     window: int | None = None
 
     @property
@@ -236,13 +238,25 @@ def state_extension(
         config.get_text_config().max_position_embeddings,
         bool(first.probed.interleaved),
         reaches_all=reason is None,
+        trained_len=first.facts.trained_len,
+        changes_short=bool(static.scales)
+        or not torch.equal(static_table(static, first.facts), static_table(Extension(), first.facts)),
     )
     for parameters in model.parameters:
         if parameters["rope_type"] == "yarn":  # some engines multiply their own temperature by this
             parameters["attn_factor"] = model.temperature / yarn_temperature(parameters["factor"])
-    if model.length > first.facts.trained_len and static.specs:
+    if model.length > model.trained_len and model.changes_short:
         note_stretch(config, first.facts, model.length, static)
     return model if window is None else _state_window(model, window, layers)
+
+
+def note_on_lengths(stated: StatedModel) -> str:
+    """What a user of a static schedule may not expect, in words; empty where nothing is to be said."""
+    if stated.changes_short:
+        return f"texts within {stated.trained_len:,} tokens change too; `ropewalk compare` measures by how much"
+    if stated.length > stated.trained_len and stated.window is None:
+        return f"nothing stretches the model: its loss rises beyond {stated.trained_len:,} tokens, its trained length"
+    return ""
 
 
 def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -> None:

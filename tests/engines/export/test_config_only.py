@@ -101,6 +101,28 @@ def test_keys_that_an_engine_would_keep_are_refused(tmp_path):
         export_config(str(tmp_path), parse("pi:factor=4+instead"), target="sglang", target_len=TARGET)
 
 
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("yarn:factor=4", "texts within 32 tokens change too; `ropewalk compare` measures by how much"),
+        ("temperature:value=1.2", "texts within 32 tokens change too; `ropewalk compare` measures by how much"),
+        ("rope", "nothing stretches the model: its loss rises beyond 32 tokens, its trained length"),
+        ("window:window=32", ""),
+    ],
+)
+def test_what_may_not_be_expected_is_said(tmp_path, text, note):
+    model = tiny("llama", num_hidden_layers=1, max_position_embeddings=32)
+    rw.extend(model, text, target_len=TARGET)
+    whole = rw.export(model, tmp_path / "whole", target="transformers", target_len=TARGET)
+    said = [one for one in whole.notes if one.startswith(("texts within", "nothing stretches"))]
+    assert said == [note] * bool(note)
+    if note and not text.startswith("temperature"):
+        of_config = export_config(
+            str(folder("llama", tmp_path / "model")), parse(text), target="vllm", target_len=TARGET
+        )
+        assert note in of_config.notes
+
+
 def test_a_drafter_is_named(tmp_path):
     """vLLM reads it from the model's own config, and transformers does not load its weights."""
     model = tiny("qwen3_next", num_hidden_layers=4)
