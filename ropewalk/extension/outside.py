@@ -24,6 +24,7 @@ from ropewalk.extension.outside_code import (
     PLAIN_NAME,
     SourceFile,
     classes_of,
+    code_in,
     load_offer,
     mark_of,
     offers_of,
@@ -160,11 +161,11 @@ def source_marks(methods: Iterable[Spec]) -> dict[str, str]:
 
 
 def formula_mark(kind: type[Spec]) -> str:
-    """A hash of the file that a method is written in; empty where there is none to be read."""
+    """A hash of a method: of a file of the user's whole, of a package's what computes; empty where none can be read."""
     if (origin := vars(kind).get("origin", OURS)).sha256:
         return str(origin.sha256[:16])
     with suppress(OSError, TypeError, KeyError):
-        return mark_of(inspect.getsource(sys.modules[kind.__module__]).encode())
+        return mark_of(code_in(inspect.getsource(sys.modules[kind.__module__])).encode())
     return ""
 
 

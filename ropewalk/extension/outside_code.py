@@ -6,9 +6,11 @@ module has a hash of the file: after a change it is another module, with other c
 
 from __future__ import annotations
 
+import ast
 import copyreg
 import io
 import sys
+import tokenize
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
@@ -81,6 +83,21 @@ class SourceFile(NamedTuple):
 def mark_of(text: bytes) -> str:
     """A short hash of a file."""
     return sha256(text).hexdigest()[:16]
+
+
+def code_in(text: str) -> str:
+    """The lines of a file that compute: without docstrings, comments, imports and empty lines."""
+    lines, kinds, dropped = text.splitlines(), (ast.Module, ast.ClassDef, ast.FunctionDef), list[ast.stmt]()
+    for node in ast.walk(ast.parse(text)):
+        dropped += [node] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        dropped += [node.body[0]] if isinstance(node, kinds) and ast.get_docstring(node, clean=False) else []
+    for statement in dropped:
+        whole = slice(statement.lineno - 1, statement.end_lineno)
+        lines[whole] = [""] * len(lines[whole])
+    for token in tokenize.generate_tokens(io.StringIO("\n".join(lines)).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def send_with(kind: type[Any], source: SourceFile, receive: Callable[..., Any]) -> None:

@@ -4,12 +4,16 @@
     turns_i  = L theta_i / 2 pi
     keep_i   = clamp((turns_i - low_turns) / (high_turns - low_turns), 0, 1)                     ramp = turns
     keep_i   = 1 - clamp((i - i_high) / (i_low - i_high), 0, 1)                                  ramp = index
-               i_high = floor(i(high_turns)), i_low = ceil(i(low_turns))
+               i_high = max(floor(i(high_turns)), 0), i_low = min(ceil(i(low_turns)), d - 1)
                i(r): the real-valued index at which a pair makes r rotations, interpolated in ln(turns);
                i(r) = d ln(L / 2 pi r) / (2 ln base)    for a model without its own schedule
 
 Source: Peng et al. 2023, arXiv:2309.00071, sec. 3.2; ramp = index as released in jquesnelle/yarn,
 LlamaYaRNScaledRotaryEmbedding.py (and in every framework), ramp = turns as printed in the paper.
+
+The ends are bounded as in the released code: by d - 1, although the last index is d/2 - 1. Where all pairs rotate
+often, or none does, the ends cross: the released code inverts the ramp there; here pairs up to i_high stay, and all
+others are interpolated.
 
 The two ramps differ by up to 2.3 times in the middle pairs. mix = wavelength interpolates 1/theta instead of theta, as
 in PoSE's revised YaRN and the starting point of LongRoPE's search.
@@ -66,11 +70,9 @@ class ByParts(Frequencies):
         first, last = self._index_of(self.high_turns, facts), self._index_of(self.low_turns, facts)
         if self.truncate:
             first, last = math.floor(first), math.ceil(last)
-        # The released code bounds the end by d - 1, although the index ends at d/2 - 1, and widens an empty ramp. Where
-        # all pairs rotate often, or none does, its two ends cross and invert the ramp; here they meet.
         first = max(first, 0)
         last = max(min(last, facts.rotating - 1), first)
-        last += 0.001 * (first == last)
+        last += 0.001 * (first == last)  # as the released code widens an empty ramp
         return 1 - ((pair_index(facts) - first) / (last - first)).clamp(0, 1)
 
     @staticmethod

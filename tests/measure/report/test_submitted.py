@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from ropewalk.extension.outside_code import code_in
 from ropewalk.measure.redo import compared
 from ropewalk.measure.report.submitted import OLD, board_page, is_current, read_records, read_row, row_path, rows_in
 
@@ -169,3 +170,34 @@ def test_every_row_has_its_texts():
         part = next(one for one in parts[row["line"]] if (one["task"], one["length"]) == ("context", target))
         values = [sample["loss"] for sample in part["samples"]]
         assert math.fsum(values) / len(values) == pytest.approx(number[str(target)]["loss"]["value"], rel=1e-5)
+
+
+METHOD = '''"""A formula."""
+from math import pi
+
+# Twice.
+class Twice:
+    """What it is."""
+
+    name = "two#2"  # a name
+
+    def table(self):
+        return 2 * pi
+'''
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ("A formula", "Another description", True),
+        ("# Twice.\n", "", True),
+        ("  # a name", "", True),
+        ("from math import pi", "from ours import pi", True),
+        ("2 * pi", "2 * pi + 1", False),
+        ("two#2", "two#3", False),
+    ],
+)
+def test_the_mark_of_a_formula_is_of_what_it_computes(before, after, is_same):
+    changed = METHOD.replace(before, after)
+    assert changed != METHOD
+    assert (code_in(changed) == code_in(METHOD)) is is_same
