@@ -30,8 +30,10 @@ VERDICTS = (
     "**Verdicts.** *agrees*: the whole 95 % interval of every comparison is on the article's side; *disagrees at this "
     "size*: one is wholly on the other side; *undecided*: anything else; *not testable here*: our models or budget "
     "lack what the claim is about; *true by construction*: it follows from the definition; *error of the article*: a "
-    "slip or a mistake that a formula shows. A figure is followed by its interval in brackets. Of a difference the "
-    "signs are written. *1x* is the trained length, a *nat* a unit of loss per token."
+    "slip or a mistake that a formula shows. The bounds were frozen after the first figures were known "
+    "(`studies/bounds.json` says when), so a verdict confirms less than one foretold. A figure is followed by its "
+    "interval in brackets. Of a difference the signs are written. *1x* is the trained length, a *nat* a unit of loss "
+    "per token."
 )
 MEASURES = (
     "**What is measured.** The loss is that of the same last tokens of each text, after more or less text before them: "
@@ -74,7 +76,8 @@ MODELS_CHINESE = (
 VERDICTS_CHINESE = (
     "*一致*：每个比较的 95 % 区间都在文章一侧；*在此规模上不一致*：有一个完全在另一侧；*未定*：其余情形；"
     "*此处无法检验*：我们的模型或训练量缺少该说法的前提；"
-    "*按定义成立*：由定义推出；*原文有误*：公式即可表明的笔误或错误。数字后方括号内是 95 % 区间；1 倍指训练长度，"
+    "*按定义成立*：由定义推出；*原文有误*：公式即可表明的笔误或错误。各判定的界限是在看到最初的数字之后才固定的"
+    "（日期见 `studies/bounds.json`），所以不等于事先的预言。数字后方括号内是 95 % 区间；1 倍指训练长度，"
     "nat 是每个 token 的损失单位。"
 )
 
