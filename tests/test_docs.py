@@ -108,8 +108,8 @@ def test_the_site_can_set_every_formula():
 
 def test_links_of_a_page_that_lies_elsewhere_lead_within_the_site(tmp_path):
     (tmp_path / "README.zh.md").write_text(
-        "[a](docs/gallery.md#pi) [b](README.md) [c](studies/results/findings.zh.md)（[英文](studies/results/findings.md)）"
-        " [d](Makefile) [e](https://kexue.fm)"
+        "[a](docs/gallery.md#pi) [b](README.md) [c](studies/results/findings.zh.md)"
+        "（[英文](studies/results/findings.md)） [d](Makefile) [e](https://kexue.fm)"
     )
     shown = website.carried_page("zh/index.md", tmp_path)
     assert shown == "[a](../gallery.md#pi) [b](../index.md) [c](findings.md) d [e](https://kexue.fm)"

@@ -333,13 +333,10 @@ def _standard_numbers(standard: ResultRow, row: ResultRow) -> dict[str, Estimate
     unread = ("copied", "copied_loss") if row.length != standard.length else ()  # a passage before its text
     numbers = {name: number for name, number in standard.numbers.items() if name not in unread}
     if "found" in row.numbers:
-        asked = [len(sample["answers"]) for sample in row.samples]
-        right = [[answer["right"] for answer in sample["answers"]] for sample in standard.samples]
-        found = [[*of_text, *[False] * (count - len(of_text))] for of_text, count in zip(right, asked, strict=True)]
-        numbers["found"] = share_of_answers(found, projects_of(row.samples))
-    if "far" in row.numbers:
-        numbers["far"] = share(0, row.numbers["far"].of)
-    return numbers
+        texts = [(one["answers"], all_of["answers"]) for one, all_of in zip(standard.samples, row.samples, strict=True)]
+        right = [[answer["right"] for answer in one] + [False] * (len(asked) - len(one)) for one, asked in texts]
+        numbers["found"] = share_of_answers(right, projects_of(row.samples))
+    return numbers | ({"far": share(0, row.numbers["far"].of)} if "far" in row.numbers else {})
 
 
 def _why_missing(at_target: ResultRow | None) -> str:

@@ -95,15 +95,19 @@ def verdict(
         return Verdict(BREAKS, BREAKS)
     kind = _kind(change)
     words = [_beside_a_window(over_window) if kind == BETTER else kind]
-    if keys is not None and keys.low > FINDS:
-        words.append(f"finds {what}")
-    elif keys is not None and keys.high < FINDS:
-        words.append(f"misses {what}")
+    words += [] if keys is None else _found(keys, what)
     if damage is not None and damage.of and not math.isfinite(damage.value):
         words.append(f"{why_not_finite([damage.value])} on short texts")
     elif damage is not None and damage.low > DAMAGE:
         words.append(f"damages short texts ({damage.value:+.2f})")
     return Verdict(words[0], ", ".join(words))
+
+
+def _found(keys: Estimate, what: str) -> list[str]:
+    """Of one kind of fact a judgement, where the interval supports it; of facts all over a text the share."""
+    if what == FAR_FACTS:
+        return [f"finds {keys.value:.0%} of {what}" if keys.value else f"misses {what}"]
+    return [f"finds {what}"] * (keys.low > FINDS) + [f"misses {what}"] * (keys.high < FINDS)
 
 
 def _beside_a_window(over_window: Estimate) -> str:

@@ -49,7 +49,8 @@ def _for_what_is_far(comparison: Comparison, length: str) -> str | None:
     share, finder = max(shares, key=lambda pair: (pair[0].value, -pair[1].rank))
     if share.value == 0 or finder.verdict.kind == BREAKS:
         return f"{words} Nothing here finds what is farther away."
-    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {share.value:.0%} of it."
+    part = f"{share.value:.0%} [{100 * share.low:.0f}, {100 * share.high:.0f}] of it"
+    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {part}."
 
 
 def _for_passkeys(comparison: Comparison, length: str) -> str | None:

@@ -38,8 +38,8 @@ PAGE_NOTES = (
     " too has seen nearly a trained length of text; no better than a window, it is below 0 here, but not there;"
     f" worse, it is above 0; breaks, it is above {BREAK}; unchanged, it includes 0 and stays within {BREAK} of 0;"
     " else there are not enough texts to tell, or they are of too few projects",
-    f"finds passkeys, or what is far: the interval of the share at the longest length is above {FINDS:.0%}; misses"
-    " them: below it",
+    f"finds passkeys: the interval of the share at the longest length is above {FINDS:.0%}; misses passkeys: below it."
+    " Of what is far the share that is found is said",
     "time: relative to the base model; on a CPU it is processor time",
     "columns with several numbers have one for each length",
 )

@@ -14,7 +14,7 @@ from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.comparison.changes import change_at, changes_by_position
 from ropewalk.measure.comparison.comparison import measure_candidates
 from ropewalk.measure.comparison.store import Store
-from ropewalk.measure.comparison.verdict import NO_ESTIMATE, verdict
+from ropewalk.measure.comparison.verdict import FAR_FACTS, NO_ESTIMATE, verdict
 from ropewalk.measure.metrics.intervals import Estimate, difference, mean, share
 from ropewalk.measure.metrics.losses import HeldOutTexts, token_losses
 from ropewalk.measure.report.comparison import as_json
@@ -104,6 +104,12 @@ def estimate(value, half=0.01):
 )
 def test_verdicts(change, damage, keys, words):
     assert verdict(change, damage, keys, estimate(-0.05)).words == words
+
+
+@pytest.mark.parametrize(("found", "words"), [(0.0, "misses what is far"), (0.12, "finds 12% of what is far")])
+def test_what_is_far_is_found_in_part(found, words):
+    """No judgement that a share beside it would contradict."""
+    assert verdict(estimate(0.005), None, estimate(found, half=0.1), what=FAR_FACTS).words == f"unchanged, {words}"
 
 
 @pytest.mark.parametrize(
