@@ -95,17 +95,17 @@ EXAMPLE_LENGTHS = {"trained_len": 4096, "target_len": 32768}  # with which a pre
 Entry = tuple[str, dict[str, str]]  # a key, and the fields as BibTeX has them
 
 
-def cite(extension: str | Extension) -> str:
-    """What to cite for an extension, in BibTeX: the sources of its methods and presets, and Ropewalk.
+def cite(*extensions: str | Extension) -> str:
+    """What to cite for extensions, in BibTeX: the sources of their methods and presets, and Ropewalk.
 
-        print(rw.cite("yarn+log_n"))
+        print(rw.cite("yarn+log_n", "rerope"))
 
     A paper that several methods name is one entry. A comment above the entries has the whole source of each method.
 
     Args:
-        extension: a line, the path of a file that an extension was written to, or an `Extension`.
+        extensions: lines, paths of files that an extension was written to, or `Extension`s.
     """
-    sources, known = dict.fromkeys(_sources(extension)), _known()
+    sources, known = dict.fromkeys(source for one in extensions for source in _sources(one)), _known()
     entries = dict(entry for _, source in sources for entry in _entries(source, known))
     said = [HEADER, *(f"{name}: {source}" if source else f"{name} names no source" for name, source in sources)]
     # Between entries BibTeX reads an @ alone, as the beginning of one.

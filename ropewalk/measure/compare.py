@@ -122,8 +122,9 @@ class ComparisonResult(MeasuredResult):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A record for each extension, task, length and metric, with its 95 % interval."""
-        return [record for one in self.comparison.candidates for row in one.rows for record in _records(one, row)]
+        """A record for each extension (`bare`: none; `last 512 alone`), task, length and metric, with its interval."""
+        every = (*self.comparison.candidates, self.comparison.last_alone)
+        return [record for one in every if one for row in one.rows for record in _records(one, row)]
 
     def for_terminal(self) -> Iterator[RenderableType]:
         """All losses in one table, the verdicts in a second; notes, what was not measured, the advice."""

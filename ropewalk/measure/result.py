@@ -96,7 +96,7 @@ class MeasuredResult(ABC):
         versions = ", ".join(f"{name} {number}" for name, number in made.get("versions", {}).items())
         texts = f"{len(record['projects'])} of " if record.get("projects") else ""
         comment = f"{versions}; texts: {texts}{corpus_of(record['marks'])}; {date_of(made)}"
-        names = {row["extension"] for row in self.rows} - {BARE}
+        names = {name for row in self.rows if " " not in (name := row["extension"])} - {BARE}  # lines, set as code
         caption = f"{model_of(made)}: {self.title[0].lower()}{self.title[1:]}"
         text = latex_table(table, caption, names, comment)
         if path is not None:

@@ -52,6 +52,16 @@ def test_a_paper_and_ropewalk():
     assert "\n% yarn: Peng et al. 2023, arXiv:2309.00071; jquesnelle/yarn (thr" in rw.cite("yarn")
 
 
+def test_a_paper_of_several_lines_is_one_entry():
+    """BibTeX stops at a key that stands twice."""
+    assert list(entries(rw.cite("yarn", "by_parts+log_n"))) == [
+        "peng2023-2309.00071",
+        "su2021-8823",
+        "su2023-9706",
+        "ropewalk",
+    ]
+
+
 def test_ropewalk_is_cited_as_its_file_says():
     said = (Path(__file__).parents[2] / "CITATION.cff").read_text()
     own = entries(rw.cite("rope"))["ropewalk"]
