@@ -72,6 +72,7 @@ from ropewalk.texts.corpora import require_source
 
 FEW_SAMPLES = 8  # texts of each length where the caller says nothing
 CORPUS = "stdlib"
+NO_LIMIT = 'time_limit="none", or --time none,'
 ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 
 
@@ -267,7 +268,7 @@ class ComparisonJob:
                 task.require(subject, task.at(plan.lengths, plan.lengths[0]))
         for words in self._sentences(plan):
             self.shown.note(words)
-        left, result = self._left_out(plan), None
+        left, result, before = self._left_out(plan), None, list[str]()
         for number, one in enumerate(plan.rounds, 1):
             try:
                 compared = self._compared(subject, lines, plan, number, patient=number == 1)
@@ -275,18 +276,15 @@ class ComparisonJob:
                 if result is None:
                     raise
                 stopped = isinstance(ended, KeyboardInterrupt)
-                why = (
-                    "it was stopped"
-                    if stopped
-                    else 'time ran out (time_limit="none", or --time none, removes the limit)'
-                )
+                why = "it was stopped" if stopped else f"time ran out ({NO_LIMIT} removes the limit)"
                 unread = f"{plan.unread(plan.rounds[number - 2])}: {why}"
                 return replace(result, unfinished=(unread, *left), interrupted=stopped)
             result = ComparisonResult(compared, unfinished=left)
             self.after_round(result)
-            if number < len(plan.rounds):  # the last table is the answer
-                rows = aligned(result.brief, most=len(result.brief.rows))
+            rows = aligned(result.brief, most=len(result.brief.rows))
+            if number < len(plan.rounds) and rows != before:  # the last table is the answer
                 self.shown.table("\n".join([f"ropewalk: after {texts(one.texts)}", *rows]))
+            before = rows
         return cast(ComparisonResult, result)
 
     def plan(self, asked: list[int]) -> ComparisonPlan:
@@ -326,10 +324,11 @@ class ComparisonJob:
         yield f"{size_in_words(self.host.model)}, {self.corpus} texts"
         yield f"plan: the base model and {counted_lines(plan.lines)} at {lengths}, up to {texts(plan.rounds[-1].texts)}"
         first = plan.seconds(plan.rounds[0])
-        ends = (
-            f" to the first table, {texts(last.texts)} in {minutes(plan.seconds(last))}" if len(plan.rounds) > 1 else ""
-        )
+        more = f", {texts(last.texts)} in {minutes(plan.seconds(last))}" if last is not plan.rounds[0] else ""
+        ends = f" to the first table, of {texts(plan.rounds[0].texts)}{more}" if len(plan.rounds) > 1 else ""
         yield f"about {minutes(first)}{ends}; about {plan.memory / 2**30:.1f} GiB beside the weights"
+        if plan.limit is not None and first > plan.limit:
+            yield f"the time limit leaves {minutes(plan.limit)}; the first table is finished all the same"
         if plan.rounds[-1].texts < (wanted := max(task.samples for task in self.tasks)):
             yield f"{self.corpus} has no {wanted} held-out texts of {short(plan.lengths[-1])}, so fewer are read"
         yield from (f"left out: {words}" for words in self._left_out(plan))

@@ -261,17 +261,26 @@ def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, 
     assert run(rounds_line(small, tmp_path / "rounds", *asked)) == 0
     said = capsys.readouterr()
     assert [line for line in said.err.splitlines() if line.startswith("ropewalk: after")] == [
-        "ropewalk: after 1 text",
-        "ropewalk: after 1 text",
+        "ropewalk: after 1 text",  # at the longest length, whose table more lengths do not change
         "ropewalk: after 2 texts",
     ]
-    assert said.err.count("minus base [95% CI]") == 3
+    assert said.err.count("minus base [95% CI]") == 2
+    assert "to the first table, of 1 text, 4 texts in " in said.err
     once, rounds = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("once", "rounds"))
     assert same_figures(
         [one["rows"][0]["samples"] for one in once["candidates"]],
         [one["rows"][0]["samples"] for one in rounds["candidates"]],
     )
     assert "round 4 of 4" not in said.out
+
+
+def test_a_limit_that_is_too_short_for_the_first_table_is_said(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
+    monkeypatch.setattr(plan.Cost, "cell", lambda cost, length: 1000.0)
+    assert run(rounds_line(small, tmp_path, "--lengths", "32,64", "--samples", "2", "--time", "60s")) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"about \d+ min to the first table, of 1 text; ", said)
+    assert re.search(r"the time limit leaves \d+ s; the first table is finished all the same", said)
 
 
 @pytest.mark.nightly
@@ -284,8 +293,8 @@ def test_the_first_table_may_be_of_shorter_texts(small, tmp_path, monkeypatch, c
     monkeypatch.setattr(plan, "FIRST_TABLE_SECONDS", 0.0)
     assert run(rounds_line(small, tmp_path / "rounds", *asked)) == 0
     said = capsys.readouterr().err
-    assert said.count("minus base [95% CI]") == 3
-    assert re.findall(r"loss at (\d+)", said) == ["48", "64", "64"]
+    assert said.count("minus base [95% CI]") == 2  # of 48 tokens, and of 64; more lengths do not change it
+    assert re.findall(r"loss at (\d+)", said) == ["48", "64"]
     once, rounds = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("once", "rounds"))
     for one, other in zip(once["candidates"], rounds["candidates"], strict=True):
         assert one["extension"] == other["extension"]
@@ -330,7 +339,8 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     monkeypatch.setattr(comparing.time, "monotonic", lambda: clock[0])
     line = rounds_line(small, tmp_path, "--to", "64", "--samples", "4", "--time", "60s", "--workers", "1")
     assert run(line) == (130 if how == "interrupt" else 0)
-    said = capsys.readouterr().out
+    said, noted = capsys.readouterr()
+    assert "the time limit leaves" not in noted
     why = "it was stopped" if how == "interrupt" else "time ran out"
     assert f"more texts: {why}" in " ".join(said.split())
     assert ("The same command goes on." in said) == (how == "interrupt")
