@@ -54,7 +54,7 @@ the others.
 - **Right: what happens to a logit.** What is added to it by distance (one line per head), or what it is multiplied by,
   by position."""
 NEEDS = {
-    "nothing": "Works without training.",
+    "nothing": "Applies without training.",
     "tuning": "Needs a short fine-tuning.",
     "training": "For models trained with it.",
 }

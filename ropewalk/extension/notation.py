@@ -62,7 +62,8 @@ def read(text: str) -> list[Term]:
 
 def unknown_name(name: str, known: Sequence[str]) -> UnknownName:
     """The refusal of a name that no preset and no method has."""
-    close = get_close_matches(name.lower(), known)  # papers write ReRoPE
+    short = [full.rpartition(".")[2] for full in known]
+    close = get_close_matches(name.lower(), dict.fromkeys([*known, *short]))  # papers write ReRoPE
     if not close:
         return UnknownName("preset or method", name, known=known)
     sentence = f"there is no preset or method {name!r}; did you mean {' or '.join(map(repr, close))}?"
@@ -103,7 +104,7 @@ def _term(text: str, field: str = "extension") -> Term:
     if in_file and field == "extension" and (title := re.match(r"\s*([A-Za-z_]\w*)\s*(?=:|$)", rest)):
         name, rest = f"{name.strip()}:{title[1]}", rest[title.end() :]
         colon, rest = rest[:1], rest[1:]
-    if not in_file and not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)?", name.strip()):
+    if not in_file and not re.fullmatch(r"[A-Za-z_][\w-]*(\.\w+)?", name.strip()):
         form = "name:key=value,...+name..." if field == "extension" else "name:key=value,...,name..."
         raise Unreadable(field, f"written {form}", text)
     values: dict[str, Any] = {}

@@ -141,6 +141,7 @@ def test_it_moves_unless_that_is_not_wished(walking):
     page.wait_for_function("() => document.querySelector('#walk-position').textContent.startsWith('Position 4,095.')")
     assert page.evaluate("new Set(seen).size") > 3
     still = walking("#lang=en&step=3", reduced_motion="reduce")
+    assert 0 <= still.locator("#walk").bounding_box()["y"] < 450  # a link to a step shows it
     assert still.text_content("#walk-position").startswith("Position 4,095.")
 
 
@@ -157,6 +158,8 @@ def test_it_fits_a_phone(walking, language):
     for step in (3, 9, 10):
         page = walking(f"#lang={language}&step={step}", reduced_motion="reduce", **PHONE)
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+        table = page.locator("#walk .wide")
+        assert table.count() == 0 or table.evaluate("box => box.scrollWidth - box.clientWidth") == 0
 
 
 def test_a_figure_is_saved_as_a_picture_and_a_link_is_copied(walking):

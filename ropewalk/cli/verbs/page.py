@@ -18,7 +18,8 @@ from ropewalk.hf.loading import silence_transformers, weight_files
 from ropewalk.models import named, path_of
 
 if TYPE_CHECKING:
-    from ropewalk.methods.spec import Json  # importing it takes a second
+    from ropewalk.methods.facts import Facts  # importing it takes a second
+    from ropewalk.methods.spec import Json
 
 FILE = "ropewalk.html"
 LARGEST = 2**32  # bytes of weights that are read unasked
@@ -86,13 +87,16 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
     elif read:
         raise InvalidValue("--read", "with a model that has weights, such as default", "no model")
     from ropewalk.page import html
+    from ropewalk.page.assemble import USUAL
 
     if not model:
+        _require_fitting(lines, USUAL, target_len)
         return html(lines=lines, target_len=target_len)
     from ropewalk.hf.use.inspect import sizes
 
     silence_transformers()
     looked = sizes(model, options=options)
+    _require_fitting(lines, looked.facts, target_len)
     example = _example(model, lines, target_len, options, wanted=read)
     length = target_len or (example["length"] if example else None)
     return html(
@@ -103,6 +107,15 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
         example=example,
         model=named(model),
     )
+
+
+def _require_fitting(lines: tuple[str, ...], facts: Facts, target_len: int | None) -> None:
+    """Refuse a line before a text is read; the page itself shows why, where somebody types one."""
+    from ropewalk.extension.parsing import read_line
+    from ropewalk.page.assemble import AT_FIRST
+
+    for line in lines:
+        read_line(line).build_for(facts, target_len or AT_FIRST * facts.trained_len).check_against(facts)
 
 
 def _example(

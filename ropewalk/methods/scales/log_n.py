@@ -1,11 +1,11 @@
-"""log-n: attention grows sharper with the number of keys, so that its entropy stays that of training.
+"""log-n: attention grows sharper with the number of keys, to keep its entropy near that of training.
 
     scale(i) = 1 + strength (growth(i) - 1)
     growth(i) = max(1, ln(i+1) / ln L)        clipped
     growth(i) = ln(i+1) / ln L                unclipped, for models trained with it
 
 Source: Su 2021, kexue.fm/8823, and 2023, kexue.fm/9706, eq. 14; bojone/rerope, rerope_patch.py:56 (clipped).
-The strength is ours: with far keys compressed, 1.5 was better than 1 (studies/log.md).
+The strength is ours, and 1 as published: with far keys compressed, 1.5 was better (studies/log.md).
 
 Clipped, it changes nothing within the trained length and may be added to any model.
 """

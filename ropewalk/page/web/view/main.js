@@ -33,6 +33,7 @@
     Ropewalk.state.listen(later);
     redraw();
     Ropewalk.live.start();
+    if (/[#&]step=/.test(location.hash)) byId("walk").scrollIntoView(); // a link to a step shows it
     document.body.dataset.ready = "";
   }
 
