@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_uppercase
 
 from studies.catalog import STUDIES, Study, judged
 from studies.findings import prose
@@ -86,13 +87,7 @@ def _chinese() -> dict[str, str]:
                 for one in findings()
             ],
         ),
-        "commands": table_of(
-            ("出处", "结论", "数字与判定", "命令（时间）"),
-            [
-                (sources(one), one.chinese.title, f"{one.label}：{_chinese_kinds(one)}", commands(one))
-                for one in findings()
-            ],
-        ),
+        "commands": _commands(),
         "errors": table_of(
             ("文章说", "实测结果", "判定"),
             [(one.said_chinese, one.is_so_chinese, one.verdict.chinese) for one in errors(measured())],
@@ -114,14 +109,30 @@ def sources(one: Finding) -> str:
     return "、".join([*(f"文章 {number}" for number in articles), *(f"kexue.fm/{number}" for number in kexue), *papers])
 
 
-def commands(one: Finding) -> str:
+def _commands() -> str:
+    """Which commands measure each finding anew, then the commands, each once."""
+    lettered = dict.fromkeys(line for one in findings() for line in commands(one))
+    letters = {line: ascii_uppercase[place] for place, line in enumerate(lettered)}
+    rows = [
+        (
+            sources(one),
+            one.chinese.title,
+            f"{one.label}：{_chinese_kinds(one)}",
+            "、".join(letters[line] for line in commands(one)) + NOTES.get(one.number, ""),
+        )
+        for one in findings()
+    ]
+    table = table_of(("出处", "结论", "数字与判定", "命令"), rows)
+    return f"{table}\n\n{_list([f'**{letter}** {line}' for line, letter in letters.items()])}"
+
+
+def commands(one: Finding) -> list[str]:
     """How everything that a finding rests on is measured anew, how long that takes, and the extra that it needs."""
     of_claims = {f"{study.name}/{claim.claim.name}": study for study, claim in judged()}
     by_name = {study.name: study for study in STUDIES}
     named = [by_name[name] for word, name in MEASURED_ON.items() if word in one.chinese.models]
     studies = {study.name: study for study in (*named, *(of_claims[name] for name in one.claims))}
-    listed = "<br>".join(f"`{study.command}`（{_needs(study)}）" for study in studies.values())
-    return listed + NOTES.get(one.number, "")
+    return [f"`{study.command}`（{_needs(study)}）" for study in studies.values()]
 
 
 def _needs(study: Study) -> str:
