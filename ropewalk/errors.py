@@ -139,10 +139,7 @@ def not_installed(missing: ModuleNotFoundError) -> NotInstalled:
 
 
 def _from_index() -> bool:
-    """Whether an installer took Ropewalk from a package index: it writes down any other place, in a file (PEP 610).
-
-    A checkout on the path may hold what setuptools left there when it was built, which no installer wrote.
-    """
+    """Whether an installer took Ropewalk from an index: it notes other places (PEP 610); setuptools is none."""
     names = [{path.name for path in wheel.files or ()} for wheel in distributions(name="ropewalk")]
     by_installer = [files for files in names if "INSTALLER" in files]
     return bool(by_installer) and not any("direct_url.json" in files for files in by_installer)

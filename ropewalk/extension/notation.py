@@ -62,8 +62,9 @@ def read(text: str) -> list[Term]:
 
 def unknown_name(name: str, known: Sequence[str]) -> UnknownName:
     """The refusal of a name that no preset and no method has."""
-    short = [full.rpartition(".")[2] for full in known]
-    close = get_close_matches(name.lower(), dict.fromkeys([*known, *short]))  # papers write ReRoPE
+    close = get_close_matches(
+        name.lower(), {*known, *(full.rpartition(".")[2] for full in known)}
+    )  # papers write ReRoPE
     if not close:
         return UnknownName("preset or method", name, known=known)
     sentence = f"there is no preset or method {name!r}; did you mean {' or '.join(map(repr, close))}?"

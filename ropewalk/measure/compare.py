@@ -281,10 +281,11 @@ class ComparisonJob:
                 return replace(result, unfinished=(unread, *left), interrupted=stopped)
             result = ComparisonResult(compared, unfinished=left)
             self.after_round(result)
-            rows = aligned(result.brief, most=len(result.brief.rows))
-            if number < len(plan.rounds) and rows != before:  # the last table is the answer
-                self.shown.table("\n".join([f"ropewalk: after {texts(one.texts)}", *rows]))
-            before = rows
+            if number < len(plan.rounds):  # the last table is the answer
+                rows = aligned(result.brief, most=len(result.brief.rows))
+                if rows != before:
+                    self.shown.table("\n".join([f"ropewalk: after {texts(one.texts)}", *rows]))
+                before = rows
         return cast(ComparisonResult, result)
 
     def plan(self, asked: list[int]) -> ComparisonPlan:

@@ -20,7 +20,7 @@ from architecture.tree import (
 METHOD_FILE, PACKAGE_FILE, FUNCTION = 120, 400, 60
 
 # With room for a method or two: CONTRIBUTING adds one to a copy.
-PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 59_600, 60_900, 0.102, 446
+PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 59_700, 60_900, 0.102, 446
 
 
 def lines(path):

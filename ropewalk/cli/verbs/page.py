@@ -69,11 +69,6 @@ def page(
     place, lines, target_len = Path(out), tuple(extensions or ()), target(to)
     if not out or holds(place.is_dir):
         raise InvalidValue("--out", "a file, such as page.html", out)
-    if lines:
-        from ropewalk.extension.parsing import read_line
-
-        for line in lines:
-            read_line(line)
     folders.write_whole(place, _text(model, lines, target_len, read, options))
     typer.echo(str(place))
     if show:
