@@ -23,7 +23,8 @@ from ropewalk.methods.reach import effective_distances, furthest
 from ropewalk.methods.spec import Json
 from ropewalk.page.drawing import places
 
-ROTATIONS, DISTANCES, FOCUS = ("rope", "pi", "ntk", "yarn"), ("rope", "streaming", "rerope"), "log_n"
+ROTATIONS, FOCUS = ("rope", "pi", "ntk", "yarn"), "log_n"
+DISTANCES = ("rope", "streaming", "rerope", "self_extend")
 DIALS = 8  # pairs that are drawn
 HALF = 0.5  # share of the key that stands out, among as many keys as in training
 SLOWED = 0.01  # relative: what differs by less is the same

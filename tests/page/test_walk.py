@@ -1,6 +1,7 @@
 """The walk: its numbers by hand, and its steps in a browser."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,11 +117,14 @@ def test_the_table_counts_as_the_steps_do(walking):
     """Far keys count as 128 in a step; the table says the same of the furthest."""
     page = walking("#lang=en&step=9", reduced_motion="reduce")
     assert "all beyond count as 128." in page.text_content("#walk-words")
+    grouped = re.search(r"in groups instead, up to (\d+)", page.text_content("#walk-words"))[1]
     assert page.locator("#walk .plane text").all_text_contents()[-2:] == ["rope", "rerope"]
     page.click("#walk-next")
     page.wait_for_selector("#walk-count:text-is('10 / 10')")
     rows = {row.split("\t")[0]: row.split("\t")[2] for row in page.locator("#walk .costs tbody tr").all_inner_texts()}
     assert (rows["rope"], rows["streaming"], rows["rerope"]) == ("4,095", "511", "128")
+    assert rows["self_extend"] == grouped
+    assert 128 < int(grouped) < 512  # within training
 
 
 def test_cards_do_not_touch(walking):

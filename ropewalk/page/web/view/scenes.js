@@ -110,6 +110,7 @@ Ropewalk.scenes = (() => {
       ["yarn", "rope"],
       ["streaming", "streaming"],
       ["rerope", "rerope"],
+      ["self_extend", "self_extend"],
     ].map(([line, of]) => {
       const { seen, furthest } = walk.distances[of];
       const cells = [whole(seen), whole(furthest), whole(walk.unseen[line]), t(`walk_cost_${line}`)];

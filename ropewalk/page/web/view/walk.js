@@ -155,6 +155,7 @@ Ropewalk.walk = (() => {
       factor: number(shares.factor),
       seen: whole(distances.streaming.seen),
       near: whole(distances.rerope.furthest),
+      grouped: whole(distances.self_extend.furthest),
     };
   }
 

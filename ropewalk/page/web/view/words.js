@@ -100,13 +100,13 @@ Ropewalk.words = (() => {
     walk_with_log_n: ["there with log-n", "加上 log-n"],
     walk_window: ["8. A window keeps distances short", "8. 窗口把距离限制在训练范围内"],
     walk_window_says: [
-      "Leave angles alone and change what is seen: four first tokens and a window, together {seen} keys. No distance goes beyond training, for ever. What has left the window is forgotten.",
-      "不动角度，改变能看到的内容：最前面四个 token 加一个窗口，共 {seen} 个键。距离永远不超出训练范围。离开窗口的内容被遗忘。",
+      "Leave angles alone and change what is seen: the first four tokens, on which models lean whatever they say, and a window, together {seen} keys. No distance goes beyond training, for ever. What has left the window is forgotten.",
+      "不动角度，改变能看到的内容：最前面四个 token（无论内容如何，模型总会关注它们）加一个窗口，共 {seen} 个键。距离永远不超出训练范围。离开窗口的内容被遗忘。",
     ],
     walk_rerope: ["9. ReRoPE sees all, and near", "9. ReRoPE：看得到全部，距离却不超出窗口"],
     walk_rerope_says: [
-      "Distances up to {near} stay exact; all beyond count as {near}. All {length} keys are seen and no angle is new, without training. Order among far keys is lost.",
-      "不超过 {near} 的距离保持精确；更远的一律算作 {near}。{length} 个键全部可见，没有新角度，无需训练。远处的键不再区分先后。",
+      "Distances up to {near} stay exact; all beyond count as {near}. All {length} keys are seen and no angle is new, without training. Order among far keys is lost. Self-Extend counts them in groups instead, up to {grouped}: their order is coarse.",
+      "不超过 {near} 的距离保持精确；更远的一律算作 {near}。{length} 个键全部可见，没有新角度，无需训练。远处的键不再区分先后。Self-Extend 改为分组计数，最远为 {grouped}：远处只保留粗略的先后。",
     ],
     walk_cost: ["10. What each costs", "10. 各自的代价"],
     walk_cost_says: [
@@ -123,6 +123,7 @@ Ropewalk.words = (() => {
     walk_cost_yarn: ["short texts change too", "短文本也会改变"],
     walk_cost_streaming: ["forgets what left the window", "遗忘离开窗口的内容"],
     walk_cost_rerope: ["two rotations; far order is lost; few engines", "注意力要算两遍；远处不分先后；少有引擎支持"],
+    walk_cost_self_extend: ["two rotations; far order is coarse; few engines", "注意力要算两遍；远处先后粗略；少有引擎支持"],
     choose: ["Two extensions, one model", "两个扩展，一个模型"],
     method: ["extension", "扩展"],
     model: ["Model", "模型"],
