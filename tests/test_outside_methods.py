@@ -99,7 +99,8 @@ def test_methods_of_others_do_all_that_ours_do(line, trained, tmp_path):
         options=rw.RunOptions(progress=False),
     )
     seen = {(row["extension"], row["length"]) for row in compared.rows}
-    assert seen == {(name, length) for name in ("bare", "rope", line) for length in (TRAINED, TARGET)}
+    names = ("bare", "rope", line, f"last {TRAINED} alone")
+    assert seen == {(name, length) for name in names for length in (TRAINED, TARGET)}
 
     exported = rw.export(model, tmp_path / "served", target="vllm", target_len=TARGET)
     assert exported.kind == "plugin"

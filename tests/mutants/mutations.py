@@ -438,7 +438,7 @@ MUTATIONS = (
     Mutation("rounds without every label", "measure/tasks/many_shot/label_map.py", "random.sample(nouns, len(nouns))", "random.choices(nouns, k=len(nouns))", "measure/tasks/test_many_shot.py::test_examples_come_in_rounds_of_all_labels_and_the_input_is_new"),
     Mutation("an input that was shown", "measure/tasks/many_shot/label_map.py", "but=asked.text", 'but=""', "measure/tasks/test_many_shot.py::test_the_input_that_is_asked_for_is_never_shown"),
     Mutation("one token of a label is enough", "measure/tasks/answers.py", "hits[0, span].all()", "hits[0, span].any()", "measure/tasks/test_many_shot.py::test_the_curve_is_by_the_number_of_examples_before"),
-    Mutation("a curve that adds up", "measure/tasks/many_shot/shots.py", "islice(right, first,", "islice(right, 0,", "measure/tasks/test_many_shot.py::test_numbers_of_a_curve_by_hand"),
+    Mutation("a curve that adds up", "measure/tasks/many_shot/shots.py", "right[first : max(", "right[0 : max(", "measure/tasks/test_many_shot.py::test_numbers_of_a_curve_by_hand"),
     Mutation("tokens that nothing fills", "measure/material/prompts.py", "size -= 0 < room < LEAST_FILLER and size > 0", "", "measure/material/test_prompts.py::test_units_and_filler_fill_a_length_to_the_token"),
     Mutation("a changed file taken for the same", "measure/comparison/runner.py", '**({"source": source} if source else {}),', "", "measure/tasks/test_outside.py::test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not"),
     Mutation("a file that stays what it was", "extension/outside_code.py", "FILE_MODULE + mark_of(self.text)", "FILE_MODULE + mark_of(self.path.encode())", "measure/tasks/test_outside.py::test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not"),

@@ -536,7 +536,7 @@ class Alone(Task):
 
     def measure(self, subject, length, sample):
         import sys
-        return {"loss": float(length + self.more), "module": [name for name in sys.modules if "ropewalk_task_" in name]}
+        return {"loss": float(length + self.more), "module": [name for name in sys.modules if "ropewalk_file_" in name]}
 
     def condense(self, results):
         return means(results, loss=LOSS)
