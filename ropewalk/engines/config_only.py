@@ -19,7 +19,7 @@ from ropewalk.engines.overrides import (
     why_no_option,
     without_note,
 )
-from ropewalk.engines.rules.statement import EngineReading, drafting_key, note_on_lengths
+from ropewalk.engines.rules.statement import EngineReading, drafting_key, notes_on_lengths
 from ropewalk.engines.vllm.plans import Plans, complete, config_with, methods_of, notes_on_methods
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
@@ -149,7 +149,7 @@ def _notes(plan: EngineConfig | Plans, config: Any, target: str, trained_len: in
     if isinstance(plan, EngineConfig):
         if plan.kind == "frozen":
             notes.append("a dynamic schedule made static for this length")
-        notes += [note] if (note := note_on_lengths(plan.stated)) else []
+        notes += notes_on_lengths(plan.stated)
     else:
         notes.append("vLLM needs Ropewalk installed in its environment; without it vLLM refuses the config")
         notes += notes_on_methods(plan)

@@ -27,7 +27,7 @@ from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
 from ropewalk.engines.llama_cpp.gguf_to_gguf import export_file, require_gguf_target
 from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.overrides import STARTS, changes_between, serving_command, why_no_option
-from ropewalk.engines.rules.statement import EngineReading, StatedModel, drafting_key, note_on_lengths, state_extension
+from ropewalk.engines.rules.statement import EngineReading, StatedModel, drafting_key, notes_on_lengths, state_extension
 from ropewalk.engines.targets import TARGETS, TRAINERS
 from ropewalk.engines.trainers.torchtitan import SCRIPT
 from ropewalk.engines.vllm.plans import (
@@ -356,8 +356,7 @@ def _notes(plan: EngineConfig, host: PreTrainedModel, target: str) -> list[str]:
     notes = []
     if kind == "frozen":
         notes.append(f"made static for {config.length:,} tokens, as {line_of(extension)}")
-    if target not in TRAINERS and (note := note_on_lengths(config)):
-        notes.append(note)
+    notes += [] if target in TRAINERS else notes_on_lengths(config)
     if reading.divisors:
         notes.append(f"the frequencies are in {TENSOR}, for llama.cpp only: transformers refuses the folder")
     if reading.folded != 1:

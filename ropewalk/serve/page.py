@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 router = APIRouter()
 LONGEST_DRAWN = 2**40  # tokens of a target length
 BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)</\1\s*>", re.DOTALL | re.IGNORECASE)
-UNCHANGED = "rope"  # what the page calls the model without an extension
 MOST_LOSSES, MOST_ATTENTION, MOST_MODELS = 32_768, 512, 8  # tokens, tokens, models
 
 
@@ -32,8 +31,7 @@ async def page(request: Request) -> Response:
     """The page that draws methods, and compares them on this server's model: at first what is served."""
     models = models_of(request)
     started = models.find(None)
-    served = [model.extension for model in models.all() if not names_a_file(model.extension)]
-    lines = tuple(dict.fromkeys([UNCHANGED, *(UNCHANGED if name == BARE else name for name in served)]))
+    lines = tuple(model.extension for model in models.all() if not names_a_file(model.extension))
     name = started.id.partition("@")[0]
     text, policy = await asyncio.to_thread(_page, started.served.facts, name, lines, models.target_len)
     headers = {"Content-Security-Policy": policy, "Cache-Control": "no-cache"}
@@ -57,9 +55,11 @@ async def drawing(request: Request) -> Response:
 
 @cache
 def _page(facts: Facts, name: str, lines: tuple[str, ...], target_len: int | None) -> tuple[str, str]:
-    from ropewalk.page import html
+    from ropewalk.page.assemble import FIRST, html
 
-    text = html(facts, lines=lines, target_len=target_len, presets=False, model=name)
+    unchanged = FIRST[0]
+    shown = tuple(dict.fromkeys([unchanged, *(unchanged if line == BARE else line for line in lines)]))
+    text = html(facts, lines=shown, target_len=target_len, presets=False, model=name)
     return text, policy_of(text)
 
 

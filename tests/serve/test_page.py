@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 
 import pytest
 
@@ -27,6 +28,14 @@ def test_the_page_is_served_under_its_policy(server):
         "frame-ancestors 'none'",
     ):
         assert rule in policy
+
+
+def test_the_page_opens_on_what_is_served(server):
+    """The unchanged model beside the extension of the start, and every other one that is served."""
+    text = call(server, "GET", "/").body.decode()
+    assert re.search(r'"first":\s*\{"a":\s*"rope","b":\s*"rerope\+log_n"', text)
+    assert '"streaming:window=252,n_sink=4@4096"' in text
+    assert '"bare@' not in text
 
 
 def test_a_line_is_drawn_for_the_servers_model(server):

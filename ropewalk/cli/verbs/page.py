@@ -106,11 +106,11 @@ def _text(model: str, lines: tuple[str, ...], target_len: int | None, read: bool
 
 def _require_fitting(lines: tuple[str, ...], facts: Facts, target_len: int | None) -> None:
     """Refuse a line before a text is read; the page itself shows why, where somebody types one."""
-    from ropewalk.extension.parsing import read_line
+    from ropewalk.extension.parsing import parse_for
     from ropewalk.page.assemble import AT_FIRST
 
     for line in lines:
-        read_line(line).build_for(facts, target_len or AT_FIRST * facts.trained_len).check_against(facts)
+        parse_for(line, facts, target_len or AT_FIRST * facts.trained_len).check_against(facts)
 
 
 def _example(

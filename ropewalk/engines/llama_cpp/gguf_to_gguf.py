@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ropewalk.engines.llama_cpp.gguf import SCALINGS, periods, require_package, schedule_values
 from ropewalk.engines.llama_cpp.rules import DROPS
-from ropewalk.engines.rules.statement import EngineReading, StatedModel, note_on_lengths
+from ropewalk.engines.rules.statement import EngineReading, StatedModel, notes_on_lengths
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.files import holds, reading as reading_file
@@ -205,7 +205,7 @@ def _notes(
         notes = [f"the tensors are those of the model, byte for byte, and {DIVISORS} has the schedule"]
     if kind == "frozen":
         notes.append(f"made static for {stated.length:,} tokens")
-    notes += [note] if (note := note_on_lengths(stated)) else []
+    notes += notes_on_lengths(stated)
     if reading.folded != 1:
         notes.append(f"a temperature of {reading.folded:.4f} is in {head.architecture}.rope.scaling.attn_factor")
     if reading.unrun:

@@ -250,13 +250,13 @@ def state_extension(
     return model if window is None else _state_window(model, window, layers)
 
 
-def note_on_lengths(stated: StatedModel) -> str:
-    """What a user of a static schedule may not expect, in words; empty where nothing is to be said."""
+def notes_on_lengths(stated: StatedModel) -> list[str]:
+    """What a user of a static schedule may not expect, in words."""
     if stated.changes_short:
-        return f"texts within {stated.trained_len:,} tokens change too; `ropewalk compare` measures by how much"
+        return [f"texts within {stated.trained_len:,} tokens change too; `ropewalk compare` measures by how much"]
     if stated.length > stated.trained_len and stated.window is None:
-        return f"nothing stretches the model: its loss rises beyond {stated.trained_len:,} tokens, its trained length"
-    return ""
+        return [f"nothing stretches the model: its loss rises beyond {stated.trained_len:,} tokens, its trained length"]
+    return []
 
 
 def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -> None:

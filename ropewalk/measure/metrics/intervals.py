@@ -82,12 +82,10 @@ def share_of_answers(texts: Sequence[Sequence[bool]], groups: Sequence[str] | No
     right or wrong together, so Wilson's alone is too narrow; and where none is found, texts do not differ, so the one
     over texts alone has no width.
     """
-    asked = [index for index, answers in enumerate(texts) if answers]
-    over_answers = share(sum(sum(answers) for answers in texts), sum(map(len, texts)))
-    shares, weights = [fmean(texts[index]) for index in asked], [float(len(texts[index])) for index in asked]
-    least, most = SHARE
-    of_groups = None if groups is None else [groups[index] for index in asked]
-    over_texts = mean(shares, weights, groups=of_groups, least=least, most=most)
+    asked, (least, most) = [len(answers) for answers in texts], SHARE
+    over_answers = share(sum(map(sum, texts)), sum(asked))
+    shares = [fmean(answers) if answers else 0.0 for answers in texts]  # a text without a question has no weight
+    over_texts = mean(shares, asked, groups=groups, least=least, most=most)
     low, high = min(over_texts.low, over_answers.low), max(over_texts.high, over_answers.high)
     return Estimate(over_answers.value, low, high, over_answers.of)
 
