@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import re
 import statistics
 
 from architecture.tree import (
@@ -66,9 +67,9 @@ def test_most_method_files_are_of_fifty_lines():
     assert statistics.median(map(lines, methods)) <= 50
 
 
-def numbers(path):
-    """The module's constants that are numbers, by name."""
-    for node in parsed(path).body:
+def numbers(module):
+    """The constants of a module that are numbers, by name."""
+    for node in module.body:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
         target, value = node.targets[0], node.value
@@ -87,12 +88,21 @@ def is_number(node):
     return all(isinstance(part, kinds) for part in parts) and all(type(one) in (int, float) for one in constants)
 
 
+def contributed_files():
+    """The files that CONTRIBUTING.md shows a contributor to write; some of its blocks are lines of one that is there."""
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    for name, block in re.findall(r"```python\n# (ropewalk/\S+)\n(.*?)```", text, flags=re.DOTALL):
+        if not (PACKAGE.parent / name).exists():
+            yield name, ast.parse(block)
+
+
 def test_a_number_has_a_name_of_its_own():
     """A reader who knows TABLE_RTOL from one file need not look it up in the next."""
     values = collections.defaultdict(dict)
-    for path in FILES:
-        for name, number in numbers(path):
-            values[name].setdefault(number, module_of(path))
+    modules = [(module_of(path), parsed(path)) for path in FILES] + list(contributed_files())
+    for home, module in modules:
+        for name, number in numbers(module):
+            values[name].setdefault(number, home)
     shared = {name: homes for name, homes in values.items() if len(homes) > 1}
     told = "\n".join(f"{name}: {', '.join(homes.values())}" for name, homes in sorted(shared.items()))
     assert not shared, told

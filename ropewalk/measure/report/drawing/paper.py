@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("svg", "pdf", "png")
 WIDTH, MARGIN, INCH, RESOLUTION = 9.6, 1.3, 100.0, 160  # inches, pixels of one, dots of one in a PNG
-LONGEST, LETTERS = 40, 100  # letters of a name, and of all names side by side
+CAPTION_LETTERS, LETTERS = 40, 100  # letters of a name, and of all names side by side
 DARK = 0.7  # the share from which a number is written in light letters
 MOST_MARKED, AXIS_NUMBERS, MOST_CELLS = 12, 8, 24  # points with markers, numbers on an axis, cells with their number
 SHAPES = "os^Dv"
@@ -110,7 +110,7 @@ def _panel(axes: Axes, chart: Chart, panel: Panel, columns: int) -> None:
     _scale(axes, "x", panel.x, max(2, AXIS_NUMBERS // columns))
     _scale(axes, "y", panel.y, AXIS_NUMBERS)
     if panel.name:
-        name = shortened([panel.name], min(LONGEST, LETTERS // columns))[0]
+        name = shortened([panel.name], min(CAPTION_LETTERS, LETTERS // columns))[0]
         axes.set_title(f"{name}\n{panel.note}".strip(), fontsize=9, loc="left")
     if len(chart.panels) > 1:
         axes.set(xlabel="", ylabel="")
@@ -194,7 +194,7 @@ def _finite(values: Sequence[float]) -> list[float]:
 
 def _named_rows(axes: Axes, panel: Panel) -> None:
     """Names at the left, numbers and notes at the right."""
-    names = shortened([one.name for one in panel.series], LONGEST)
+    names = shortened([one.name for one in panel.series], CAPTION_LETTERS)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0, labelcolor=LIGHT["ink"])
     axes.invert_yaxis()
@@ -216,7 +216,7 @@ def _legend(picture: Figure, chart: Chart) -> None:
     """Names with their numbers beside the panels, in the order of the page."""
     from matplotlib.lines import Line2D
 
-    names, handles = shortened([one.name for one in chart.legend], LONGEST), []
+    names, handles = shortened([one.name for one in chart.legend], CAPTION_LETTERS), []
     for one in chart.legend:
         style, dotted = one.style, one.look == "dots"
         dash: Any = "" if dotted else (0, style["dash"]) if style["dash"] else "-"
@@ -236,7 +236,7 @@ def _shares(picture: Figure, chart: ShareMap) -> None:
     mesh = axes.pcolormesh(shares, cmap=MAPS[chart.shade], vmin=0, vmax=1, edgecolors=LIGHT["paper"], linewidth=1.5)
     axes.grid(visible=False)
     axes.invert_yaxis()
-    axes.set_yticks([n + 0.5 for n in range(len(shares))], shortened([row.name for row in chart.rows], LONGEST))
+    axes.set_yticks([n + 0.5 for n in range(len(shares))], shortened([row.name for row in chart.rows], CAPTION_LETTERS))
     first, middles = 0, []
     for _, size in chart.groups:
         middles.append(first + size / 2)
