@@ -1,6 +1,6 @@
 """What to cite for an extension, as BibTeX: the papers that its methods name as their sources, and Ropewalk.
 
-A source has a surname, a year and a number; titles of papers stand here, once for all methods that name them.
+A source has a surname, a year and a number; papers.json has authors and titles, once for all methods that name them.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import INSTEAD
 from ropewalk.extension.parsing import PRESETS, Line, methods_of, parse, read_line
+from ropewalk.files import read_record
 from ropewalk.methods.docstrings import FACTORS, HOMES, list_folder, page_of
 from ropewalk.methods.spec import with_inner
 
@@ -30,60 +33,9 @@ SPECIAL = str.maketrans(
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}"}
 )
-HEADER = "Surnames alone, of first authors where there are more than two; what has a link has all names there."
-BLOG = "Scientific Spaces, article {} (in Chinese)"  # the blog's own English name; most styles print no Chinese
-TITLES = {
-    "1706.03762": "Attention Is All You Need",
-    "1910.10683": "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer",
-    "2004.05150": "Longformer: The Long-Document Transformer",
-    "2010.11929": "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
-    "2104.09864": "RoFormer: Enhanced Transformer with Rotary Position Embedding",
-    "2108.12409": "Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation",
-    "2202.10447": "Transformer Quality in Linear Time",
-    "2203.16634": "Transformer Language Models without Positional Encodings Still Learn Positional Information",
-    "2204.06745": "GPT-NeoX-20B: An Open-Source Autoregressive Language Model",
-    "2205.09921": "KERPLE: Kernelized Relative Positional Embedding for Length Extrapolation",
-    "2212.10356": "Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis",
-    "2212.10554": "A Length-Extrapolatable Transformer",
-    "2212.10947": "Parallel Context Windows for Large Language Models",
-    "2305.13245": "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head Checkpoints",
-    "2305.16843": "Randomized Positional Encodings Boost Length Generalization of Transformers",
-    "2305.19466": "The Impact of Positional Encoding on Length Generalization in Transformers",
-    "2306.15595": "Extending Context Window of Large Language Models via Positional Interpolation",
-    "2308.12950": "Code Llama: Open Foundation Models for Code",
-    "2308.16137": "LM-Infinite: Zero-Shot Extreme Length Generalization for Large Language Models",
-    "2309.00071": "YaRN: Efficient Context Window Extension of Large Language Models",
-    "2309.10400": "PoSE: Efficient Context Window Extension of LLMs via Positional Skip-wise Training",
-    "2309.16039": "Effective Long-Context Scaling of Foundation Models",
-    "2309.17453": "Efficient Streaming Language Models with Attention Sinks",
-    "2310.04418": "Functional Interpolation for Relative Positions Improves Long Context Transformers",
-    "2310.06825": "Mistral 7B",
-    "2401.01325": "LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning",
-    "2402.13753": "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens",
-    "2402.17463": "Training-Free Long-Context Scaling of Large Language Models",
-    "2403.00071": "Resonance RoPE: Improving Context Length Generalization of Large Language Models",
-    "2403.04797": "Found in the Middle: How Language Models Use Long Contexts Better via Plug-and-Play Positional "
-    "Encoding",
-    "2404.12224": "Length Generalization of Causal Transformers without Position Encoding",
-    "2405.04434": "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model",
-    "2410.06205": "Round and Round We Go! What makes Rotary Positional Encodings useful?",
-    "2410.10819": "DuoAttention: Efficient Long-Context LLM Inference with Retrieval and Streaming Heads",
-    "2410.18745": "Why Does the Effective Context Length of LLMs Fall Short?",
-    "2501.18795": "Rope to Nope and Back Again: A New Hybrid Attention Strategy",
-    "2501.19399": "Scalable-Softmax Is Superior for Attention",
-    "2502.05431": "APE: Faster and Longer Context-Augmented Generation via Adaptive Parallel Encoding",
-    "2504.08719": "SWAN-GPT: An Efficient and Scalable Approach for Long-Context Language Modeling",
-    "2504.18857": "Effective Length Extrapolation via Dimension-Wise Positional Embeddings Manipulation",
-    "2505.17296": "SELF: Self-Extend the Context Length With Logistic Growth Function",
-    "2505.22842": "Bayesian Attention Mechanism: A Probabilistic Framework for Positional Encoding and Context Length "
-    "Extrapolation",
-    "2506.08371": "Mitigating Posterior Salience Attenuation in Long-Context LLMs with Positional Contrastive Decoding",
-    "2508.02308": "LaMPE: Length-aware Multi-grained Positional Encoding for Adaptive Long-context Scaling Without "
-    "Training",
-    "2512.10411": "Sliding Window Attention Adaptation",
-    "2602.05258": "CoPE: Clipped RoPE as A Scalable Free Lunch for Long Context LLMs",
-    "2603.18017": "Frayed RoPE and Long Inputs: A Geometric Perspective",
-}
+HEADER = "Papers have all their authors, or the first of more than twelve; what has no number has surnames alone."
+# Its author, and the blog's own English name: most styles print no Chinese.
+BLOG = {"authors": "Su, Jianlin", "title": "Scientific Spaces, article {} (in Chinese)"}
 OF_ROPEWALK = {  # as CITATION.cff says it
     "author": "{The Ropewalk authors}",
     "title": "{Ropewalk: the methods of length extrapolation, composable on any causal language model}",
@@ -163,13 +115,21 @@ def _entries(source: str, known: dict[str, Entry]) -> Iterator[Entry]:
         yield _slug(place[1]), {"title": in_latex(place[1]), "url": f"https://github.com/{place[1]}"}
 
 
+@cache
+def _papers() -> dict[str, dict[str, str]]:
+    """Authors and title by the number of a paper."""
+    return read_record(Path(__file__).with_name("papers.json"), "the papers that methods name")
+
+
 def _entry(cited: re.Match[str]) -> Entry:
     author, year, name, title, site, number = (
         cited[part] or "" for part in ("author", "year", "name", "title", "site", "number")
     )
-    title = title or TITLES.get(number, "") or (BLOG.format(number) if site == "kexue.fm/" else "")
+    paper = _papers().get(number) or (BLOG if site == "kexue.fm/" else {})
+    title = title or paper.get("title", "").format(number)
+    surnames = in_latex(author.replace(" & ", " and ")) + " and others" * bool(cited["others"])
     fields = {
-        "author": in_latex(author.replace(" & ", " and ")) + " and others" * bool(cited["others"]),
+        "author": paper.get("authors") or surnames,
         "title": f"{{{in_latex(title)}}}" if title else "",
         "year": year,
         "note": in_latex(name),

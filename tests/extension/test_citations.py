@@ -9,7 +9,7 @@ from extension.outsiders import HALF, method_file
 
 import ropewalk as rw
 from ropewalk.errors import UnknownName
-from ropewalk.extension.citations import TITLES
+from ropewalk.extension.citations import _papers
 from ropewalk.extension.parsing import PRESETS
 from ropewalk.extension.slots import SLOTS
 from ropewalk.methods.docstrings import page_of
@@ -17,7 +17,7 @@ from ropewalk.methods.docstrings import page_of
 METHODS = {f"{slot}.{kind.name}": kind for slot, content in SLOTS.items() for kind in content.methods}
 YARN = """\
 @misc{peng2023-2309.00071,
-  author = {Peng and others},
+  author = {Peng, Bowen and Quesnelle, Jeffrey and Fan, Honglu and Shippole, Enrico},
   title = {{YaRN: Efficient Context Window Extension of Large Language Models}},
   year = {2023},
   eprint = {2309.00071},
@@ -132,11 +132,20 @@ def test_a_method_of_a_file(tmp_path, source, comment, keys):
         assert entries(said)[keys[0]]["title"] == r"{50\% \textbraceleft{}a\textbraceright{} \& \#b}"
 
 
-def test_titles_are_of_papers_that_something_names():
+def test_papers_are_those_that_something_names():
+    """The surname in a docstring is of the first author."""
     sources = [page_of(one).source for one in (*PRESETS.values(), *METHODS.values())]
-    named = {number for source in sources for number in re.findall(r"arXiv:([\d.]+\d)", source)}
-    assert TITLES.keys() == named
-    assert all(title.isascii() and title == " ".join(title.split()) for title in TITLES.values())
+    assert _papers().keys() == {number for source in sources for number in re.findall(r"arXiv:([\d.]+\d)", source)}
+    for paper in _papers().values():
+        assert paper["title"].isascii()
+        assert all(text == " ".join(text.split()) for text in paper.values())
+        names = paper["authors"].split(" and ")
+        assert len(names) <= 12
+        assert all(", " in name or name == "others" or name.startswith("{") for name in names)
+    first = re.compile(r"([\w-]+) et al\. \d{4},? \(?.{0,40}?arXiv:([\d.]+\d)")
+    found = [(one[1], one[2]) for source in sources for one in first.finditer(source)]
+    assert len(found) > 30
+    assert all(_papers()[number]["authors"].startswith(f"{surname}, ") for surname, number in found)
 
 
 def test_an_unknown_name():
