@@ -30,6 +30,7 @@ from ropewalk.measure.report.submitted import board_page
 from ropewalk.methods.docstrings import HOMES, page_of
 from ropewalk.methods.record import parameter_rows
 from ropewalk.methods.spec import Spec
+from ropewalk.page.catalogue import catalogue
 from ropewalk.page.typeset import latex
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +45,6 @@ CHINESE = {  # what the rows of the table of methods mean
     "positions": "token 如何编号",
     "decoding": "多个上下文的下一 token 分布如何合为一个",
     "surgery": "改变权重：输入 state dict 和模型信息 (facts)，输出新的",
-    "presets": "论文与系统，即方法的组合",
 }
 PAPER = re.compile(r"arXiv:([\d.]+\d)|kexue\.fm/(\d+)")
 
@@ -90,11 +90,22 @@ def _parameters(spec: type[Spec]) -> list[str]:
     return [table_of(("parameter", "default", "must be", "meaning"), rows)] if rows else []
 
 
-def presets_table() -> str:
-    """The table of README.md: what each preset does, and its paper."""
+def presets_table(name: str) -> str:
+    """The table of a README: what each preset does, and its paper."""
     pages = [(preset.__name__, page_of(preset)) for preset in presets.ALL]
-    rows = [(f"`{name}`", page.idea.removesuffix("."), paper(page.source)) for name, page in pages]
-    return table_of(("preset", "what it does", "source"), rows)
+    if name == "README.md":
+        rows = [(f"`{name}`", page.idea.removesuffix("."), paper(page.source)) for name, page in pages]
+        return table_of(("preset", "what it does", "source"), rows)
+    ideas = {name: about["chinese"] or about["idea"] for name, about in catalogue().items()}
+    rows = [
+        (
+            f"`{name}`",
+            ideas[name].removesuffix("。"),
+            "本项目" if page.source.startswith("ours") else paper(page.source),
+        )
+        for name, page in pages
+    ]
+    return table_of(("预设", "作用", "出处"), rows)
 
 
 def paper(source: str) -> str:
@@ -114,7 +125,6 @@ def _in_code(names: Iterable[str]) -> str:
 def methods_table() -> str:
     """The table of README.zh.md: one row per factor, with what the factor means."""
     rows = {slot: _in_code(method.name for method in methods) for slot, (_, methods, *_) in SLOTS.items()}
-    rows["presets"] = _in_code(preset.__name__ for preset in presets.ALL)
     lines = [
         f"| {CHINESE[slot]} | [{slot}/](ropewalk/{HOMES.get(slot, f'methods/{slot}')}) | {listed} |"
         for slot, listed in rows.items()
@@ -125,9 +135,8 @@ def methods_table() -> str:
 def front_page(name: str) -> str:
     """README.md or README.zh.md with its tables as the sources and the results say."""
     text = with_part((ROOT / name).read_text(), "real", front_table(name))
-    if name == "README.md":
-        return with_part(text, "presets", presets_table())
-    return with_part(text, "methods", methods_table())
+    text = with_part(text, "presets", presets_table(name))
+    return text if name == "README.md" else with_part(text, "methods", methods_table())
 
 
 def card() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 
 from ropewalk.errors import RopewalkError
 from ropewalk.extension.extension import Extension
@@ -11,6 +12,7 @@ from ropewalk.extension.notation import names_file
 from ropewalk.extension.outside import method_on_line, offered
 from ropewalk.extension.parsing import PRESETS
 from ropewalk.extension.slots import SLOTS, slot_of
+from ropewalk.files import read_record
 from ropewalk.methods.docstrings import page_of
 from ropewalk.methods.record import arguments, parameters
 from ropewalk.methods.spec import Json, Spec
@@ -24,13 +26,16 @@ STYLE = re.compile(r' style="[^"]*"')  # of an element: the style sheet has it, 
 def catalogue() -> Json:
     """Presets by name, then methods by slot and name: idea and parameters of each; of a method its formulas and source.
 
+    An idea that web/ideas.zh.json has in Chinese stands beside the English one.
+
     catalogue()["yarn"]["idea"]
     """
     presets = {
         name: {"idea": page_of(preset).idea, "takes": list(arguments(preset))} for name, preset in PRESETS.items()
     }
     methods = {f"{slot}.{spec.name}": _page(spec) for slot, content in SLOTS.items() for spec in content.methods}
-    return {**presets, **methods}
+    chinese = read_record(Path(__file__).parent / "web" / "ideas.zh.json", "ideas in Chinese")
+    return {name: page | {"chinese": chinese.get(name, "")} for name, page in {**presets, **methods}.items()}
 
 
 def _page(kind: type[Spec]) -> Json:

@@ -1,6 +1,7 @@
 """The page as people use it, from a file: in a real browser, with an empty console and no network."""
 
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -183,6 +184,27 @@ def test_chinese_at_first_where_the_browser_speaks_it_and_by_the_switch(opened):
     assert english.text_content("#schedule h2") == "Schedule"
 
 
+def test_what_a_method_does_is_said_in_the_language_of_the_page(opened):
+    page = opened("#lang=zh&a=yarn%2Blog_n", **DESK)
+    for language, word in (("zh", "chinese"), ("en", "idea")):
+        page.click(f"button[data-language={language}]")
+        page.wait_for_function("(wanted) => document.documentElement.lang.startsWith(wanted)", arg=language)
+        yarn, log_n = (catalogue()[name][word] for name in ("yarn", "log_n"))
+        assert page.locator("#about-a span").first.text_content() == f"{yarn} {log_n}"
+        assert page.locator("#names option[value=yarn]").text_content() == yarn
+
+
+def test_ideas_in_chinese_are_of_what_is_there():
+    """A method may wait for somebody who writes Chinese, as one of a contributor does; a few may, not many."""
+    written = json.loads((Path(warnings.__file__).parent / "web" / "ideas.zh.json").read_text("utf-8"))
+    assert set(written) <= set(catalogue())
+    assert len(catalogue()) - len(written) <= 3
+    for name, idea in written.items():
+        assert idea.endswith("。"), name
+        for number in re.findall(r"\d[\d,.]*\d|`\w+`", catalogue()[name]["idea"]):
+            assert number in idea, name
+
+
 def test_every_word_is_there_in_both_languages(scripts):
     words = scripts.evaluate("Ropewalk.words.WORDS")
     for name, (english, chinese) in words.items():
@@ -329,6 +351,18 @@ def test_commands_are_copied(opened):
     page.locator("#use-a .snippet button").first.click()
     page.wait_for_selector("text=Copied")
     assert page.evaluate("navigator.clipboard.readText()").startswith("ropewalk generate MODEL yarn --to 32768")
+
+
+@pytest.mark.parametrize("model", ["default", "org/small-1.5", "my model"])
+def test_commands_name_a_model_that_is_found_anywhere_and_export_nothing_unchanged(opened, tmp_path, model):
+    place, named = tmp_path / "page.html", "MODEL" if " " in model else model
+    place.write_text(html(Facts(trained_len=512, head_dim=64, heads=4, layers=6), model=model), "utf-8")
+    page = opened("#lang=en&a=rope&b=yarn", address=place.as_uri(), **DESK)
+    assert page.locator("#use-a pre").all_inner_texts() == [f"ropewalk generate {named} rope --prompt-file book.txt"]
+    first, python, served = page.locator("#use-b pre").all_inner_texts()
+    assert first.splitlines()[1] == f"ropewalk export {named} yarn --to 4096 --target vllm -o FOLDER"
+    assert python.endswith('rw.extend(model, "yarn", target_len=4096)')
+    assert served.startswith(f"vllm serve {named if '/' in model else 'MODEL'} --hf-overrides")
 
 
 def test_warnings(opened):

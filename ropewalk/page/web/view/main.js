@@ -10,12 +10,11 @@
   const last = {}; // the last line of each side that could be drawn
   const failed = {}; // of each side: the line and length that the server did not answer, and what it said
   let scheduled = 0,
-    asking = 0;
+    asking = 0,
+    spoken = ""; // the language of the names to choose from
 
   function start() {
     Ropewalk.state.start();
-    const option = (name) => make("option", { value: name }, catalogue[name].idea);
-    fill(byId("names"), ...Ropewalk.given.presets.map(option));
     for (const side of ["a", "b"]) {
       byId(`line-${side}`).addEventListener("input", ({ target }) => target.value.trim() && change({ [side]: target.value }));
       byId(`line-${side}`).addEventListener("blur", ({ target }) => target.value.trim() || later()); // an empty field gets its line back
@@ -43,8 +42,20 @@
     scheduled = requestAnimationFrame(redraw);
   }
 
+  // The page's words, and the names to choose from with their ideas.
+  function speak(language) {
+    const before = spoken;
+    Ropewalk.words.choose(language);
+    spoken = Ropewalk.words.current();
+    if (spoken === before) return;
+    fill(byId("names"), ...Ropewalk.given.presets.map((name) => make("option", { value: name }, idea(catalogue[name]))));
+  }
+
+  // A method from outside has one in its author's language alone.
+  const idea = (page) => (spoken === "zh" && page?.chinese) || page?.idea || "";
+
   function redraw() {
-    Ropewalk.words.choose(state.language ?? Ropewalk.words.ofBrowser());
+    speak(state.language ?? Ropewalk.words.ofBrowser());
     showModel();
     showTarget();
     const sides = { a: read("a"), b: read("b") };
@@ -113,7 +124,7 @@
   // The idea of every term, what it is made of, and the formulas as the source files have them.
   function description({ line, terms, made, methods, pages: outside = {} }) {
     const pageOf = (name) => outside[name] ?? catalogue[name];
-    const ideas = terms.map((term) => pageOf(term)?.idea ?? "").join(" ");
+    const ideas = terms.map((term) => idea(pageOf(term))).join(" ");
     const parts = made.map(([layer, text]) => (layer === null ? text : `${t("in_layer", { key: layer })}: ${text}`));
     const whole = parts.filter(Boolean).join("; ");
     const pages = methods.flatMap((name) => page(name, pageOf(name)));

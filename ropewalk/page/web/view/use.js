@@ -3,6 +3,11 @@
 Ropewalk.use = (() => {
   const { byId, make, fill, number } = Ropewalk.dom;
   const { t } = Ropewalk.words;
+  const { BASE } = Ropewalk.state;
+  // As commands take it: a name on the hub, or the model that comes with Ropewalk. A folder's name says nothing elsewhere.
+  const { named } = Ropewalk.given,
+    ON_HUB = /^[\w.-]+\/[\w.-]+$/.test(named) ? named : "MODEL",
+    MODEL = named === "default" ? named : ON_HUB;
   const ENGINES = { vllm: "vLLM", sglang: "SGLang", "llama.cpp": "llama.cpp" };
 
   function draw(sides) {
@@ -27,7 +32,7 @@ Ropewalk.use = (() => {
       ...titled("command_line", shell(line, way, length)),
       ...titled("in_python", python(line, way, length)),
       ...engineRows(engines),
-      ...titled("engine_flags", flags && `vllm serve MODEL ${flags}`),
+      ...titled("engine_flags", flags && line !== BASE && `vllm serve ${ON_HUB} ${flags}`),
     ];
   }
 
@@ -35,7 +40,7 @@ Ropewalk.use = (() => {
   function both({ a, b }) {
     if ([a, b].some(({ way }) => way !== "attention")) return [];
     const lengths = [...new Set([Ropewalk.data.model.trained_len, a.length])].join(",");
-    return titled("compare_both", `ropewalk compare MODEL ${quoted(a.line)} ${quoted(b.line)} --lengths ${lengths}`);
+    return titled("compare_both", `ropewalk compare ${MODEL} ${quoted(a.line)} ${quoted(b.line)} --lengths ${lengths}`);
   }
 
   const titled = (word, text) => (text ? [make("h3", {}, t(word)), snippet(text)] : []);
@@ -43,16 +48,18 @@ Ropewalk.use = (() => {
 
   function shell(line, way, length) {
     const said = quoted(line);
+    if (line === BASE) return `ropewalk generate ${MODEL} ${said} --prompt-file book.txt`;
     if (way === "surgery") return "";
-    if (way === "one_text") return `ropewalk generate MODEL ${said} --prompt-file book.txt`;
-    if (way !== "attention") return `ropewalk generate MODEL ${said} --contexts FOLDER --question TEXT`;
+    if (way === "one_text") return `ropewalk generate ${MODEL} ${said} --prompt-file book.txt`;
+    if (way !== "attention") return `ropewalk generate ${MODEL} ${said} --contexts FOLDER --question TEXT`;
     return [
-      `ropewalk generate MODEL ${said} --to ${length} --prompt-file book.txt`,
-      `ropewalk export MODEL ${said} --to ${length} --target vllm -o FOLDER`,
+      `ropewalk generate ${MODEL} ${said} --to ${length} --prompt-file book.txt`,
+      `ropewalk export ${MODEL} ${said} --to ${length} --target vllm -o FOLDER`,
     ].join("\n");
   }
 
   function python(line, way, length) {
+    if (line === BASE) return "";
     const text = JSON.stringify(line),
       first = "import ropewalk as rw\n\n";
     if (way === "surgery") return `${first}model = rw.convert(model, ${text}, target_len=${length})`;
