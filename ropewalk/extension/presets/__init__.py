@@ -128,8 +128,8 @@ ALL: tuple[Callable[..., Extension], ...] = (
 # What each preset needs before it runs, according to its authors.
 Needs = Literal["nothing", "tuning", "training"]
 
-# A short tuning of a model that was trained with plain rotation.
-TUNED = ("pi", "abf", "llama3", "longrope", "pose", "ssmax", "gqa", "stretched_positions")
+# A short tuning of a model that was trained with plain rotation, or of gates that say which of its heads retrieve.
+TUNED = ("pi", "abf", "llama3", "longrope", "pose", "ssmax", "gqa", "stretched_positions", "duo_attention")
 # Trained this way from the start, or for about as long: a rotary model breaks without it.
 TRAINED = (
     "nope",

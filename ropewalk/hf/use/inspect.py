@@ -51,6 +51,7 @@ NEEDS = {
     "tuning": "short fine-tuning",
     "training": "trained from scratch with it",
 }
+WHICH = "`ropewalk show NAME` explains one of them, and `ropewalk compare MODEL` measures which helps."
 BY = {"convert": " (rw.convert)", "nbce_generate": " (several contexts)"}
 
 STATIC = Extension(frequencies=Interpolation(factor=1))  # any static schedule
@@ -222,15 +223,25 @@ class Inspection:
     def _applying(self) -> list[str]:
         lines: list[str] = []
         for needs, words in NEEDS.items():
-            group = [advice for advice in self.methods if advice.applies and advice.needs == needs]
-            lines += [f"{words}:{'cache':>{50 - len(words)}}"] if group else []
-            lines += [f"  {advice.name + BY.get(advice.by, ''):<36}{_size(advice.cache_bytes):>13}" for advice in group]
+            lines += self._by_cache(words, [one for one in self.methods if one.applies and one.needs == needs])
+        lines += _wrap(WHICH) if lines else []
         lines += self._idle()
         reasons = dict.fromkeys(self.refused.values())
         lines += ["do not apply:"] if reasons else []
         for reason in reasons:
             names = ", ".join(name for name, why in self.refused.items() if why == reason)
             lines += [*_wrap(names, "  "), *_wrap(reason, "      ")]
+        return lines
+
+    def _by_cache(self, words: str, group: list[Advice]) -> list[str]:
+        """The methods of a group, those with the smallest cache first."""
+        names: dict[str, list[str]] = {}
+        for advice in sorted(group, key=lambda one: one.cache_bytes):
+            names.setdefault(_size(advice.cache_bytes), []).append(advice.name + BY.get(advice.by, ""))
+        lines = [f"{words}, by size of the cache:"] if names else []
+        for size, of_size in names.items():
+            first, *rest = textwrap.wrap(", ".join(of_size), TERMINAL_WIDTH - 14)
+            lines += [f"{size:>12}  {first}", *(f"{'':14}{line}" for line in rest)]
         return lines
 
     def _idle(self) -> list[str]:
