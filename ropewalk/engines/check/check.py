@@ -214,7 +214,7 @@ def _transformers(question: CheckRequest, name: str, text: int) -> EngineRotatio
 
 def _plan_findings(question: CheckRequest, plan: ModelPlan) -> Finding:
     """What vLLM needs to compute a plan."""
-    remedy = "install Ropewalk there: in a checkout, pip install '.[vllm]'"
+    remedy = "install Ropewalk there: in a checkout, pip install ."
     if is_missing(installed_version("vllm")):
         sentence = f"the config needs Ropewalk's plugin in vLLM, for {plan.line}; vLLM is installed here without it"
         return Finding(kind="refused", sentence=sentence, remedy=remedy)

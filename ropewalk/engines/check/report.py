@@ -137,7 +137,7 @@ class EngineCheck:
         trained = added if self.stretched_by else "with the schedule that the checkpoint has"
         rows += [("trained on", f"{self.trained_len:,} tokens, {trained}")]
         rows += [("", f"as said by {self.trained_source}")] if self.trained_source else []
-        rows += [("ignored", ", ".join(self.ignored))] if self.ignored else []
+        rows += [("not read", ", ".join(self.ignored))] if self.ignored else []
         rows += [("known from", self.source), ("flags", self.command)]
         return [line for name, text in rows if text for line in _row(name, text)]
 
@@ -151,7 +151,8 @@ def _table(check: LayerCheck) -> list[str]:
     if engine is None:
         return []
     ends = "" if math.isinf(engine.rows) else f", a table of {engine.rows:,.0f} positions"
-    named = f"{check.layers or 'all layers'}: {check.rope_type}, logits x {engine.scale:.4f}{ends}"
+    per_side = f" (queries and keys x {math.sqrt(engine.scale):.4f} each)" if 0 < engine.scale != 1 else ""
+    named = f"{check.layers or 'all layers'}: {check.rope_type}, logits x {engine.scale:.4f}{per_side}{ends}"
     lines = [named, f"{'pair':>6}{'engine':>16}{'meant':>16}   radians per position"]
     for pair in _some_pairs(len(engine.inv_freq), [difference.pair for difference in check.from_meant]):
         known = "-" if meant is None or pair >= len(meant.inv_freq) else f"{float(meant.inv_freq[pair]):.6g}"

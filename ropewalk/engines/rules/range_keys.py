@@ -14,9 +14,9 @@ from ropewalk.hf.probe.trained_lengths import DUAL_CHUNK, ORIGINAL
 
 WINDOW, CHUNK, STILL = "sliding_window", "attention_chunk_size", "no_rope_layers"
 SCALED, SPARSE = "attn_temperature_tuning", "index_topk"
-# Names of keys that speak of positions or of ranges, whoever made them up.
+# Names of keys that speak of positions or of ranges, whoever made them up; those of ropewalk are notes and plans.
 CONCERNS = re.compile(
-    r"^(?!_).*(rope|rotary|position_emb|window|dual_chunk|attention_chunk|logn|ntk|alibi|sparse_att|swa|yarn)"
+    r"^(?!_|ropewalk).*(rope|rotary|position_emb|window|dual_chunk|attention_chunk|logn|ntk|alibi|sparse_att|swa|yarn)"
 )
 # What transformers moves into the rope parameters, or what says the same as they do.
 MOVED = frozenset(

@@ -72,6 +72,7 @@ def test_an_export_is_the_same_and_names_what_it_needs(tmp_path, name, line):
         rw.export(model, tmp_path / "out", target="vllm", target_len=TARGET, plugin=True)
     checked = rw.check(tmp_path / "out", engine="vllm@0.32")
     assert checked.verdict == "same", str(checked)
+    assert not {"ropewalk", "ropewalk_export"} & set(checked.ignored)  # the plan and the note
     (said,) = [finding for finding in checked.findings if "environment" in finding.sentence]
     written = json.loads((tmp_path / "out" / "config.json").read_text())[KEY]
     assert said.sentence == f"the config is for {written}, and needs Ropewalk in vLLM's environment"
