@@ -89,7 +89,7 @@ def is_number(node):
 
 
 def contributed_files():
-    """The files that CONTRIBUTING.md shows a contributor to write; some of its blocks are lines of one that is there."""
+    """The files that CONTRIBUTING.md shows a contributor to write; other blocks are lines of one that exists."""
     text = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
     for name, block in re.findall(r"```python\n# (ropewalk/\S+)\n(.*?)```", text, flags=re.DOTALL):
         if not (PACKAGE.parent / name).exists():

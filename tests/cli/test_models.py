@@ -87,10 +87,7 @@ def test_engines_are_those_that_export_knows():
         ("extend {folder} yarn -o {out}", "yarn needs factor; write yarn:factor=..."),
         ("extend {folder} yarn --to 128 -o {folder}", "must be new or empty"),
         ("export {folder} yarn --to 128 -o {out} --target olama", "Known: transformers, vllm, sglang, llama.cpp"),
-        (
-            "export {folder} yarn --to 128 -o {out} --target torchtitan",
-            "so --out must be left out",
-        ),
+        ("export {folder} yarn --to 128 -o {out} --target torchtitan", "so --out must be left out"),
         ("generate {folder} yarn", "give exactly one of --prompt, --prompt-file, --contexts"),
         (
             "generate {folder} yarn --prompt w1 --prompt-file x",

@@ -69,9 +69,7 @@ def test_what_forgets_holds_no_more_after_a_longer_text(name):
     assert held[0] == held[1]
 
 
-REFUSED = {
-    "blt": "layer 2: a mask that is made outside the layer, and is not causal",
-}
+REFUSED = {"blt": "layer 2: a mask that is made outside the layer, and is not causal"}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -199,10 +199,7 @@ def test_seeds_are_what_was_set_by_hand_each_once():
     assert lines[:2] == ["long_reach", "yarn"]
     assert len(lines) == len(set(lines)) > 20
     assert [values["line"] for values in HandSet().seeds(goal()) if values["line"] not in lines] == ["dpe+log_n"]
-    assert [space.name for space, _ in found[len(lines) :]] == [
-        "reaches",
-        "windows_below",
-    ]  # others have theirs
+    assert [space.name for space, _ in found[len(lines) :]] == ["reaches", "windows_below"]  # others have theirs
     assert all("rerope" not in str(values) for _, values in seeds(goal(), is_static).values())
 
 

@@ -59,26 +59,14 @@ SIZES = "the fused kernels need values of the same size as queries"
             "dense",
             "torch has no such kernel for torch.float64 on cuda; FlexAttention has no float64",
         ),
-        (
-            problem_of("window:window=50", numbers=SCATTERED),
-            "flex",
-            f"{ONE}; positions scatter the spans into",
-        ),
-        (
-            problem_of("rope", value_dim=32),
-            "flex",
-            f"{ONE}; {SIZES}",
-        ),
+        (problem_of("window:window=50", numbers=SCATTERED), "flex", f"{ONE}; positions scatter the spans into"),
+        (problem_of("rope", value_dim=32), "flex", f"{ONE}; {SIZES}"),
         (
             problem_of("rope", value_dim=264, head_dim=264),
             "flex",
             "1 compiled call of FlexAttention; torch's kernel for cuda takes heads of at most 256",
         ),
-        (
-            problem_of("rope", value_dim=8, dtype=torch.float64),
-            "dense",
-            f"{SIZES}; FlexAttention",
-        ),
+        (problem_of("rope", value_dim=8, dtype=torch.float64), "dense", f"{SIZES}; FlexAttention"),
         (
             problem_of("rerope:window=20+far_discount:window=20"),
             "flash",
@@ -89,21 +77,13 @@ SIZES = "the fused kernels need values of the same size as queries"
             "dense",
             "the bias depends on more than the distance (far_discount)",
         ),
-        (
-            problem_of("alibi"),
-            "flex",
-            f"{ONE}, {READ} (alibi)",
-        ),
+        (problem_of("alibi"), "flex", f"{ONE}, {READ} (alibi)"),
         (
             problem_of("biases.alibi+rerope:window=20", learning=True),
             "flex",
             "2 compiled calls of FlexAttention, the bias read from a line of numbers (alibi)",
         ),
-        (
-            problem_of("fire"),
-            "dense",
-            "the bias depends on more than the distance (fire)",
-        ),
+        (problem_of("fire"), "dense", "the bias depends on more than the distance (fire)"),
         (
             problem_of("alibi", numbers=torch.arange(200) * 10_000),
             "dense",
@@ -132,16 +112,8 @@ FAR = "far keys are left out where the norms prove that they weigh less than 2^-
             "bias_diagonals",
             f"{LINE} (t5); its gradient is summed along the diagonals",
         ),
-        (
-            problem_of("rope", device="cpu", value_dim=32),
-            "dense",
-            SIZES,
-        ),
-        (
-            problem_of("alibi", device="cpu", value_dim=32),
-            "dense",
-            SIZES,
-        ),
+        (problem_of("rope", device="cpu", value_dim=32), "dense", SIZES),
+        (problem_of("alibi", device="cpu", value_dim=32), "dense", SIZES),
         (
             problem_of("rope", device="mps"),
             "flash",
