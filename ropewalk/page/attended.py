@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -44,9 +44,11 @@ class ReadText(NamedTuple):
     keys: list[list[float]]  # as place, weight, place, weight ...; the heaviest first
 
 
-def read_text(subject: Subject, ids_1n: Tensor, rows: Sequence[int]) -> ReadText:
-    """Read a text once, under the extension that the model is under, by our attention."""
-    taken = TakenRows(rows, subject.facts.layers // 2, _calls_of_the_head(subject, ids_1n))
+def read_text(
+    subject: Subject, ids_1n: Tensor, rows: Sequence[int], told: Callable[[int], None] = lambda count: None
+) -> ReadText:
+    """Read a text once, under the extension that the model is under, by our attention; `told` hears how far it is."""
+    taken = TakenRows(rows, subject.facts.layers // 2, _calls_of_the_head(subject, ids_1n), told)
     with scoped(LISTENER, taken):
         losses = token_losses(subject.model, ids_1n.to(subject.device)).losses_bn[0]
     return ReadText(losses.double().cpu(), taken.heaviest())
@@ -55,8 +57,8 @@ def read_text(subject: Subject, ids_1n: Tensor, rows: Sequence[int]) -> ReadText
 class TakenRows:
     """Listens to a reading in chunks: the keys of the later layers, and the queries of the asked rows."""
 
-    def __init__(self, rows: Sequence[int], first: int, skipped: Counter[int]) -> None:
-        self._rows, self._first, self._skipped = rows, first, skipped.copy()
+    def __init__(self, rows: Sequence[int], first: int, skipped: Counter[int], told: Callable[[int], None]) -> None:
+        self._rows, self._first, self._skipped, self._told = rows, first, skipped.copy(), told
         self._layers: dict[int, ExtendedLayer] = {}
         self._keys: defaultdict[int, list[Tensor]] = defaultdict(list)
         self._lengths: Counter[int] = Counter()
@@ -70,6 +72,7 @@ class TakenRows:
             return
         before, count = self._lengths[depth], q_bhid.shape[2]
         self._lengths[depth] += count
+        self._told(min(self._lengths.values()))
         if depth < self._first:
             return
         self._layers[depth] = layer

@@ -184,10 +184,14 @@ def _read(
     """Of each line the mean loss of every token, and what some tokens of the first text attend to."""
     losses, keys = dict[str, Tensor](), dict[str, list[list[float]]]()
     for done, (name, extension) in enumerate(extensions.items()):
-        bar(done, len(extensions))
+
+        def told(count: int, done: int = done) -> None:
+            bar(done + count / ids_bn.numel(), len(extensions))
+
+        told(0)
         try:
             with subject.under(extension, mode=ATTENTION):
-                first = read_text(subject, ids_bn[:1], rows)
+                first = read_text(subject, ids_bn[:1], rows, told)
                 others = [token_losses(subject.model, ids_bn[1:]).losses_bn.double().cpu()] if len(ids_bn) > 1 else []
         except RopewalkError as reason:
             if name == BASE:

@@ -112,13 +112,15 @@ def test_what_is_read_is_what_the_model_computes(example):
 
 def test_keys_are_those_of_a_whole_pass():
     """Read in chunks with a cache, against one pass over the whole text, layer by layer."""
-    rows = [100, 700, 1498]
+    rows, heard = [100, 700, 1498], []
     with open_model(str(DEFAULT), RunOptions()) as opened:
         subject = opened.subject("stdlib", 1500)
         ids = subject.passages(1)[0][None]
         with rw.extended(opened.model, "rerope+log_n", target_len=1500, mode="attention"):
-            read = read_text(subject, ids, rows)
+            read = read_text(subject, ids, rows, heard.append)
             later = capture_layers(opened.model, ids, lambda one: one.layer.depth > 2 and list(map(one.weights, rows)))
+    assert heard == sorted(heard)  # how far it is
+    assert heard[-1] == 1499
     for of_row, row in zip(read.keys, zip(*filter(None, later), strict=True), strict=True):
         weights = torch.stack(row)[:, 0].double().mean((0, 1))
         assert of_row[::2] == weights.topk(8).indices.tolist()
