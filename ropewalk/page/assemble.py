@@ -95,7 +95,7 @@ def _data(facts: Facts, lines: tuple[str, ...], target_len: int | None, presets:
         },
         "first": {"a": first[0], "b": first[1], "to": target_len or AT_FIRST * facts.trained_len},
         "live": not presets,
-        "walk": walk(facts, target_len or AT_FIRST * facts.trained_len),
+        "walks": {length: told for length in lengths if (told := walk(facts, length))},
         "lengths": [grid(length) for length in lengths],
         **draw_all(drawn, facts, lengths),
     }

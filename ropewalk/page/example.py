@@ -110,20 +110,23 @@ def curves(losses: dict[str, Tensor], trained_len: int) -> Json:
 def found(losses: Tensor, base_losses: Tensor, curve: Tensor, base: Tensor, lowest: Tensor, trained_len: int) -> Found:
     """What a line's curve shows beside the range that the unchanged model has within the trained length.
 
-    The range is that of the smoothed loss from a quarter of the trained length on. Outside is what is above it, or well
-    above the lowest of all lines at the same place: an easy passage lets a broken model look as it did in a hard one.
     A line breaks at the first place where it is outside, as it is at nine tenths of all later places, and of those of
     the next quarter of the trained length. A dip back is no recovery; and a hard passage at the beginning, where
     nothing stands before a token, is no break. What follows must be a quarter of the text beyond the trained length.
+    Outside is what is well above the lowest of all lines at the same place: passages are hard or easy for all. Where no
+    line holds, so that none breaks that way, it is also what is above the range of the unchanged model's smoothed loss
+    from a quarter of the trained length on.
     The line reads on if it does not break, and its mean beyond the trained length is not clearly above that of the
     unchanged model within it.
     """
     window = len(losses) - len(curve) + 1
     most = float(base[max(0, trained_len // 4 - window) : trained_len - window].max())
-    broken = _stays((curve > most + CLEAR) | (curve > lowest + HALF_A_NAT), trained_len // 4)
-    end = int(broken[0]) if len(broken) else len(curve)  # of the curve within; a point ends `window` tokens later
-    if len(curve) - end >= (len(losses) - trained_len) // 4:
-        return Found("breaks", at=end + window)
+    behind = curve > lowest + HALF_A_NAT
+    for outside in (behind, behind | (curve > most + CLEAR)):
+        broken = _stays(outside, trained_len // 4)
+        end = int(broken[0]) if len(broken) else len(curve)  # of the curve within; a point ends `window` tokens later
+        if len(curve) - end >= (len(losses) - trained_len) // 4:
+            return Found("breaks", at=end + window)
     more = float(losses[trained_len - 1 :].mean() - base_losses[trained_len // 4 : trained_len - 1].mean())
     return Found("reads_on") if more <= SAME else Found("rises", more=round(more, 2))
 

@@ -92,4 +92,10 @@ def test_no_flags_are_shown_where_vllm_alone_computes_something_else(line):
 
 
 def test_the_commands_name_verbs_that_exist():
-    assert set(re.findall(r"ropewalk (\w+) MODEL", html())) == {"generate", "compare", "export", "page", "serve"}
+    assert set(re.findall(r"ropewalk (\w+) (?:MODEL|\$\{MODEL\})", html())) == {
+        "generate",
+        "compare",
+        "export",
+        "page",
+        "serve",
+    }

@@ -64,6 +64,13 @@ def test_an_easy_passage_hides_no_break():
     assert abs(drawn["rope"]["at"] - 101) <= 1
 
 
+def test_a_passage_that_is_hard_for_all_is_no_break():
+    """20 tokens above all that came before, under both lines: the base model breaks where they part."""
+    drawn = curves({"rope": losses((99, 2), (156, 5)), "line": losses((99, 2), (20, 5), (136, 2))}, TRAINED)["found"]
+    assert drawn["rope"]["kind"] == "breaks"
+    assert abs(drawn["rope"]["at"] - 121) <= 1
+
+
 def test_a_hard_beginning_is_no_break():
     """A long text, of which nine tenths are broken whether or not the beginning counts."""
     hard = losses((12, 6), (40, 2), (900, 5))
@@ -229,6 +236,12 @@ def test_keys_of_the_token_under_the_pointer_or_the_keyboard(opened, shown, exam
     key = example["keys"]["window:window=100"][4][0]
     assert f"{place - key:,} back" in rows.first.text_content()
     assert page.locator("#lookup-keys .side-a path").count() == 8
+    rows.first.hover()
+    assert page.locator("#lookup-text .pointed").text_content() == example["tokens"][key]
+    assert page.locator("#lookup-keys .side-b .arc.pointed").count() == 1
+    widths = page.locator("#lookup-keys i").evaluate_all("(bars) => bars.map((bar) => parseFloat(bar.style.width))")
+    weights = [weight for line in ("rope", "window:window=100") for weight in example["keys"][line][4][1::2]]
+    assert widths == pytest.approx([100 * weight / max(weights) for weight in weights], abs=0.6)  # one scale for both
 
 
 def test_a_model_with_weights_and_without_a_tokenizer(tmp_path, capsys):

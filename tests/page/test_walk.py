@@ -157,6 +157,31 @@ def test_it_plays_and_pauses(walking):
     assert page.text_content("#walk-play") == "Play"
 
 
+def test_the_token_is_moved_by_hand_and_any_step_is_chosen(walking):
+    page = walking("#lang=en&step=1", reduced_motion="reduce")
+    page.click("#walk-steps button:text-is('3')")
+    page.wait_for_selector("#walk-count:text-is('3 / 10')")
+    assert (
+        page.get_attribute("#walk-steps [aria-current=step]", "aria-label") == f"3: {page.text_content('#walk-title')}"
+    )
+    page.fill("#walk-slider", "512")
+    assert page.text_content("#walk-position").startswith("Position 512.")
+    assert page.locator("#walk .dials .fresh").count() == 0  # trained on 512 tokens
+    page.press("#walk-slider", "ArrowRight")
+    assert page.text_content("#walk-position").startswith("Position 513.")
+    assert page.locator("#walk .dials .fresh").count() == 4
+    assert page.text_content("#walk-count") == "3 / 10"
+
+
+def test_the_walk_goes_as_far_as_the_slider_says(walking):
+    page = walking("#lang=en&step=3&to=16384", reduced_motion="reduce")
+    assert page.text_content("#walk-position").startswith("Position 16,383.")
+    assert "32 times as far" in page.text_content("#walk-words")
+    page.fill("#to", "0")  # within the trained length nothing is new: the walk stays
+    page.wait_for_selector("#to-shown:text('512 tokens')")
+    assert page.text_content("#walk-position").startswith("Position 16,383.")
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_it_fits_a_phone(walking, language):
     for step in (3, 9, 10):

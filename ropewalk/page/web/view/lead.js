@@ -13,6 +13,8 @@ Ropewalk.lead = (() => {
     const drawn = lines(),
       figure = byId("lead-curve"),
       sentence = drawn.map(words).join(t("lead_and"));
+    byId("lead-why").hidden = !Object.keys(Ropewalk.given.walks).length;
+    byId("lead-why").onclick = () => byId("walk").scrollIntoView();
     byId("lead-sentence").textContent = t("lead_sentence", { sentence });
     byId("lead-about").textContent = t("lead_about", {
       model: example.model,
@@ -51,7 +53,8 @@ Ropewalk.lead = (() => {
   function words({ line, name }) {
     const { kind, at, more } = example.found[line];
     const subject = line === BASE ? t("lead_base") : name;
-    return t(`lead_${kind}`, { name: subject, at: whole(at), more: number(more), length: whole(example.length) });
+    const trained = whole(Ropewalk.data.model.trained_len);
+    return t(`lead_${kind}`, { name: subject, at: whole(at), more: number(more), length: whole(example.length), trained });
   }
 
   const key = ({ accent, dash, name }) => {

@@ -70,10 +70,13 @@ Ropewalk.lookup = (() => {
       element.className = at === place ? "asked" : "";
       element.style.background = "";
     }
+    const heaviest = new Map(); // by key: the side under which it has most weight, and that weight
     for (const [side, line] of sides())
       for (const { place: at, weight } of pairsOf(example.keys[line][query]))
-        if (at !== place) shade(marked.get(at), side, weight);
-    const shown = sides().map(([side, line]) => listed(side, line, query));
+        if (at !== place && weight > (heaviest.get(at)?.weight ?? 0)) heaviest.set(at, { side, weight });
+    for (const [at, { side, weight }] of heaviest) shade(marked.get(at), side, weight);
+    const full = Math.max(...sides().map(([, line]) => example.keys[line][query][1])); // the weight of the longest bar
+    const shown = sides().map(([side, line]) => listed(side, line, query, full));
     fill(byId("lookup-keys"), ...shown);
     byId("lookup-keys").className = shown.length > 2 ? "three" : "two";
     byId("lookup-said").textContent = t("lookup_said", { token: quoted(place), place: whole(place) });
@@ -86,17 +89,20 @@ Ropewalk.lookup = (() => {
   const quoted = (place) => JSON.stringify(example.tokens[place]).replace(/^"|"$/g, "");
 
   // A side: its keys as arcs over the whole text, and as a list with their neighbours, weight and distance.
-  function listed(side, line, query) {
+  function listed(side, line, query, full) {
     const place = example.queries[query],
       pairs = pairsOf(example.keys[line][query]),
-      all = pairs.reduce((sum, { weight }) => sum + weight, 0);
-    const rows = pairs.map(({ place: key, weight }) => {
+      all = pairs.reduce((sum, { weight }) => sum + weight, 0),
+      strip = arcs(place, pairs),
+      drawn = strip.querySelectorAll(".arc");
+    const rows = pairs.map(({ place: key, weight }, index) => {
       const bar = make("i", {});
-      bar.style.width = `${Math.round((100 * weight) / pairs[0].weight)}%`;
+      bar.style.width = `${Math.round((100 * weight) / full)}%`;
       const beside = (from, to) => example.tokens.slice(Math.max(from, 0), to).join("").replace(/\s+/g, " ");
+      const light = (is) => () => [marked.get(key), drawn[index]].forEach(({ classList }) => classList.toggle("pointed", is));
       return make(
         "tr",
-        {},
+        { onpointerenter: light(true), onpointerleave: light(false) },
         make("td", { class: "bar" }, bar, make("span", {}, `${number(100 * weight)}%`)),
         make("td", { class: "far" }, t("lookup_back", { distance: whole(place - key) })),
         make("td", { class: "word" }, beside(key - AROUND, key), make("b", {}, quoted(key)), beside(key + 1, key + AROUND)),
@@ -106,7 +112,7 @@ Ropewalk.lookup = (() => {
       "div",
       { class: `cell side-${side}` },
       make("h3", {}, ...nameOf(side, line)),
-      arcs(place, pairs),
+      strip,
       make("p", { class: "soft" }, t("lookup_share", { share: number(100 * all), count: pairs.length })),
       make("table", { class: "keys" }, make("tbody", {}, rows)),
     );

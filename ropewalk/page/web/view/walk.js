@@ -3,7 +3,7 @@
 Ropewalk.walk = (() => {
   const { byId, make, fill, number, whole } = Ropewalk.dom;
   const { t } = Ropewalk.words;
-  const { walk, example } = Ropewalk.given;
+  const { walks, example, first } = Ropewalk.given;
   const { state, change } = Ropewalk.state;
   const scenes = Ropewalk.scenes;
   const MOVES = 1800, // milliseconds of a movement
@@ -21,7 +21,8 @@ Ropewalk.walk = (() => {
     { word: "cost", scene: () => scenes.costs(walk) },
   ];
   const still = matchMedia("(prefers-reduced-motion: reduce)");
-  let shown = null, // the step and language that are drawn
+  let walk = walks[first.to] ?? Object.values(walks)[0], // its numbers at a target length, where there are any
+    shown = null, // the step, language and length that are drawn
     frame = 0,
     playing = 0;
 
@@ -43,20 +44,34 @@ Ropewalk.walk = (() => {
     byId("walk").hidden = !walk;
     if (!walk) return;
     if (!byId("walk-body").firstChild) build();
-    const key = `${state.step} ${Ropewalk.words.current()}`;
+    walk = walks[state.to] ?? walk; // within the trained length the last one stays
+    const key = `${state.step} ${Ropewalk.words.current()} ${walk.length}`;
     if (shown === key) return;
     shown = key;
     const step = STEPS[state.step - 1],
       scene = step.scene();
     byId("walk-count").textContent = `${state.step} / ${STEPS.length}`;
+    STEPS.forEach(({ word }, index) => {
+      const button = byId("walk-steps").children[index];
+      button.title = t(`walk_${word}`);
+      button.setAttribute("aria-label", `${index + 1}: ${button.title}`);
+      button.setAttribute("aria-current", index + 1 === state.step ? "step" : "false");
+    });
     byId("walk-title").textContent = t(`walk_${step.word}`);
     byId("walk-words").textContent = t(`walk_${step.word}_says`, values());
     byId("walk-back").disabled = state.step === 1;
     byId("walk-next").disabled = state.step === STEPS.length;
     for (const [id, word] of [["walk-back", "walk_back"], ["walk-next", "walk_next"]]) byId(id).textContent = t(word);
     sayPlaying();
-    fill(byId("walk-scene"), scene.picture, make("p", { class: "readout", id: "walk-position" }));
-    animate(scene, step.to?.());
+    const to = step.to?.(),
+      slider = make("input", { type: "range", id: "walk-slider", min: 0, max: to, "aria-label": t("walk_slider") });
+    slider.addEventListener("input", () => {
+      stop();
+      cancelAnimationFrame(frame);
+      place(scene, Number(slider.value));
+    });
+    fill(byId("walk-scene"), scene.picture, ...(to === undefined ? [] : [slider]), make("p", { class: "readout", id: "walk-position" }));
+    animate(scene, to);
   }
 
   function build() {
@@ -70,10 +85,16 @@ Ropewalk.walk = (() => {
       make("span", { id: "walk-count", class: "said" }),
     );
     const said = make("div", { "aria-live": "polite" }, make("h3", { id: "walk-title" }), make("p", { id: "walk-words" }));
-    fill(byId("walk-body"), make("div", { class: "two" }, make("div", {}, said, row), make("div", { id: "walk-scene" })));
+    const jump = (index) => () => {
+      stop();
+      change({ step: index + 1 });
+    };
+    const steps = STEPS.map((_, index) => make("button", { type: "button", class: "small", onclick: jump(index) }, index + 1));
+    const told = make("div", {}, said, row, make("div", { id: "walk-steps", role: "group" }, ...steps));
+    fill(byId("walk-body"), make("div", { class: "two" }, told, make("div", { id: "walk-scene" })));
     byId("walk-body").addEventListener("keydown", (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!by || event.target.closest(".wide")) return;
+      if (!by || event.target.closest(".wide, input")) return;
       event.preventDefault();
       go(by);
     });
@@ -108,11 +129,7 @@ Ropewalk.walk = (() => {
   // Move from the beginning to the token; where less motion is wished, the end alone is drawn.
   function animate(scene, to) {
     cancelAnimationFrame(frame);
-    const at = (part) => {
-      const position = Math.round((to ?? 0) * part);
-      scene.at(to === undefined ? part : position);
-      if (to !== undefined) byId("walk-position").textContent = t("walk_position", { position: whole(position) });
-    };
+    const at = (part) => (to === undefined ? scene.at(part) : place(scene, Math.round(to * part)));
     if (still.matches) return at(1);
     const begun = performance.now();
     const next = (now) => {
@@ -122,6 +139,13 @@ Ropewalk.walk = (() => {
     };
     at(0);
     frame = requestAnimationFrame(next);
+  }
+
+  // The token at a position, by the movement or by hand.
+  function place(scene, position) {
+    scene.at(position);
+    byId("walk-slider").value = position;
+    byId("walk-position").textContent = t("walk_position", { position: whole(position) });
   }
 
   // Every number that a step may say.
