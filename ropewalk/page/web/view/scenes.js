@@ -78,7 +78,8 @@ Ropewalk.scenes = (() => {
       const points = walk.distances[line].at.toSorted((one, other) => one[0] - other[0]);
       return points.map(([distance, far]) => svg("circle", { class: far >= walk.trained ? "new" : accent, cx: x(distance), cy: y(far), r: 3 }));
     });
-    const names = lines.flatMap(({ line, accent }, row) => [
+    const named = [...lines, { line: t("walk_beyond"), accent: "new" }];
+    const names = named.flatMap(({ line, accent }, row) => [
       svg("circle", { class: accent, cx: left + 14, cy: 38 + 16 * row, r: 4 }),
       text({ x: left + 24, y: 42 + 16 * row }, "soft", line),
     ]);
@@ -89,7 +90,7 @@ Ropewalk.scenes = (() => {
       svg("rect", { class: "seen", x: left, y: limit, width: wide - left - 8, height: high - below - limit }),
       svg("line", { class: "axis", x1: left, x2: wide - 8, y1: high - below, y2: high - below }),
       svg("line", { class: "axis", x1: left, x2: left, y1: 8, y2: high - below }),
-      text({ x: wide - 8, y: high - 8, "text-anchor": "end" }, "soft", t("distance_axis")),
+      text({ x: wide - 8, y: high - 4, "text-anchor": "end" }, "soft", t("distance_axis")),
       text({ x: left, y: high - 18, "text-anchor": "middle" }, "soft", "0"),
       text({ x: wide - 8, y: high - 20, "text-anchor": "end" }, "soft", whole(walk.length)),
       text({ x: left - 6, y: limit + 4, "text-anchor": "end" }, "soft", whole(walk.trained)),

@@ -56,6 +56,7 @@ Ropewalk.words = (() => {
     walk_next: ["Next", "下一步"],
     walk_play: ["Play", "播放"],
     walk_pause: ["Pause", "暂停"],
+    walk_beyond: ["farther than in training", "比训练时更远"],
     walk_slider: ["Position of the token", "token 的位置"],
     walk_position: [
       "Position {position}. Below each dial: the pair, and how many tokens it takes for a turn.",
