@@ -34,11 +34,7 @@ AT_CONSTRUCTION = [
     (lambda: ABF(new_base=10**400), InvalidValue, "new_base must be a number, got 1000"),
     (lambda: Window(window=2**63), InvalidValue, "window must be a whole number, got 9223372036854775808"),
     (lambda: Extension(layers=(1, 2)), InvalidValue, "layers must be a mapping from layers to extensions, got (1, 2)"),
-    (
-        lambda: Extension(layers=((1, Extension()), (1, parse("log_n")))),
-        Conflict,
-        "layers repeats one of [1, 1]",
-    ),
+    (lambda: Extension(layers=((1, Extension()), (1, parse("log_n")))), Conflict, "layers repeats one of [1, 1]"),
     (lambda: parse(5), Unreadable, "extension must be text, got 5"),
     (lambda: parse("rope", trained_len=-5), InvalidValue, "trained_len must be a whole number, at least 1, got -5"),
     (lambda: ABF(new_base=1), InvalidValue, "new_base must be above 1, got 1"),
@@ -151,11 +147,7 @@ IN_TEXT = [
     ("yarn:factor", Unreadable, "parameter of yarn must be written key=value, got 'factor'"),
     ("yarn:factor=4,factor=8", Unreadable, "yarn has factor twice in 'yarn:factor=4,factor=8'"),
     ("", Unreadable, "the extension '' is empty; write name:key=value,...+name..."),
-    (
-        "yarn:factor=4+",
-        Unreadable,
-        "a part of the extension 'yarn:factor=4+' is empty; write name:key=value",
-    ),
+    ("yarn:factor=4+", Unreadable, "a part of the extension 'yarn:factor=4+' is empty; write name:key=value"),
     ("yarn(factor=4)", Unreadable, "extension must be written name:key=value,...+name..., got 'yarn(factor=4)'"),
     ("longrope:factor=4,long=[1,2", Unreadable, "extension must be written with matching brackets"),
     ("yarn:factor=4)", Unreadable, "extension must be written with matching brackets"),
@@ -198,10 +190,7 @@ FOR_A_MODEL = [
     (Extension(frequencies=Partial(share=0.3, inner=NTK(factor=2))), "rotary_dim must be above 2 for ntk, which"),
     (Extension(layers={4: parse("nope")}), "layer must be one of the model's 4, from -4 to 3, got 4"),
     (Extension(layers={-5: parse("nope")}), "layer must be one of the model's 4, from -4 to 3, got -5"),
-    (
-        Extension(layers={-1: parse("nope"), 3: parse("log_n")}),
-        "layers must be different layers of a model with 4",
-    ),
+    (Extension(layers={-1: parse("nope"), 3: parse("log_n")}), "layers must be different layers of a model with 4"),
     (Extension(layers={1: parse("rerope:window=16")}), "window must be at most 15 for a model trained on 16 tokens"),
     (Extension(surgery=(MHAToGQA(kv_heads=3),)), "kv_heads must be a divisor of the model's 4 key heads, got 3"),
 ]

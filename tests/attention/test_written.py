@@ -113,10 +113,7 @@ def test_another_reach_does_not_ask_who_wrote_a_token():
 def test_explained_for_each_kind_of_token():
     written = torch.arange(40)[None] >= 30
     said = explain(*tensors(40, dtype=torch.float32), SWAA, FACTS, Tokens(written_bj=written)).splitlines()
-    assert [line.split(":")[0] for line in said] == [
-        "1 row, 30 queries, 40 keys",
-        "1 row, 10 written queries, 40 keys",
-    ]
+    assert [line.split(":")[0] for line in said] == ["1 row, 30 queries, 40 keys", "1 row, 10 written queries, 40 keys"]
 
 
 @pytest.mark.parametrize("function", [attend, reference_attention])

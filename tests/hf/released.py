@@ -200,11 +200,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     ),
     "deepseek-coder-6.7b": (
         "llama",
-        {
-            "rope_theta": 100_000,
-            "max_position_embeddings": 16 * K,
-            "rope_scaling": {"type": "linear", "factor": 4.0},
-        },
+        {"rope_theta": 100_000, "max_position_embeddings": 16 * K, "rope_scaling": {"type": "linear", "factor": 4.0}},
         16 * K,
         4 * K,
     ),

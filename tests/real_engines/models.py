@@ -55,10 +55,7 @@ OWN = {
         **{"num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1},  # vLLM makes none without experts
         **{"moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
     },
-    "qwen3_5_text": {
-        **QUARTER,
-        "rope_parameters": {**PLAIN, **AXES, "partial_rotary_factor": 0.25},
-    },
+    "qwen3_5_text": {**QUARTER, "rope_parameters": {**PLAIN, **AXES, "partial_rotary_factor": 0.25}},
     "exaone4": {"num_hidden_layers": 4, "sliding_window": None, "layer_types": ["full_attention"] * 4},
 }
 

@@ -13,10 +13,7 @@ def test_losses_of_a_text_under_several_models(server):
     assert "".join(shown["tokens"]) == "hello 你好"
     assert shown["trained_len"] == 512
     count = len(shown["tokens"]) - 1
-    assert shown["losses"] == {
-        "default@bare": [None] + [4.0] * count,
-        "default": [None] + [12.0] * count,
-    }
+    assert shown["losses"] == {"default@bare": [None] + [4.0] * count, "default": [None] + [12.0] * count}
 
 
 def test_attention_of_one_head(server):

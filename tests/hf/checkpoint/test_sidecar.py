@@ -126,10 +126,7 @@ def test_the_good_file_is_read(tmp_path):
         ({"trained_len": 1.5}, "trained_len must be a whole number or nothing, got 1.5"),
         ({"ropewalk": 5}, "ropewalk must be text, got 5"),
         ({"extension": "{}"}, "extension must be a JSON object of slots, got '{}'"),
-        (
-            {"lift_window": True},
-            "there is no key 'lift_window'; did you mean 'lift_windows'? Known: extension",
-        ),
+        ({"lift_window": True}, "there is no key 'lift_window'; did you mean 'lift_windows'? Known: extension"),
     ],
 )
 def test_refusals_name_file_field_rule_and_value(tmp_path, change, words):

@@ -355,10 +355,7 @@ def test_the_equation_stands_on_the_same_ground():
 
 @pytest.mark.parametrize(
     ("line", "same"),
-    [
-        ("instead", False),
-        ("frequencies.by_parts:factor=32,truncate=false+yarn_temperature:factor=32+instead", True),
-    ],
+    [("instead", False), ("frequencies.by_parts:factor=32,truncate=false+yarn_temperature:factor=32+instead", True)],
 )
 def test_layers_with_windows_lose_the_own_schedule_too_where_they_have_it(line, same):
     """gpt-oss has one schedule in all its layers: replaced in half of them it would be a model that nobody made."""

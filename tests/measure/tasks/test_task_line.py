@@ -43,11 +43,7 @@ def test_the_loss_that_a_quantised_cache_is_compared_with_is_of_its_texts():
 @pytest.mark.parametrize(
     ("line", "error", "words"),
     [
-        (
-            "nedle",
-            UnknownName,
-            "no task 'nedle'; did you mean 'needle'.* Known: context, .*needle.*ruler.*stream",
-        ),
+        ("nedle", UnknownName, "no task 'nedle'; did you mean 'needle'.* Known: context, .*needle.*ruler.*stream"),
         ("needle:depht=3", UnknownName, "needle has no parameter 'depht'; did you mean 'depths'"),
         ("ruler:kind=nine", InvalidValue, "kind must be 'niah_single_1' or"),
         ("needle,needle:depths=3", Conflict, "the task needle is named twice; name every task once"),

@@ -87,11 +87,7 @@ def test_a_schedule_inside_is_that_of_the_whole_head():
             Facts(trained_len=64, head_dim=16, inv_freq=(1.0, 0.1, *[0.0] * 6)),
             "below 0.25, the share of the pairs",
         ),
-        (
-            0.2,
-            Facts(trained_len=64, head_dim=32, rotary_dim=8),
-            "at least one pair of the 8 dimensions that rotate",
-        ),
+        (0.2, Facts(trained_len=64, head_dim=32, rotary_dim=8), "at least one pair of the 8 dimensions that rotate"),
     ],
 )
 def test_models_that_it_does_not_fit(share, facts, sentence):
