@@ -46,7 +46,7 @@ Corpus = Annotated[
     typer.Option(
         autocompletion=completion.one_of(completion.CORPORA),
         help="held-out text: stdlib, python, recent, prose, descriptions, folder:PATH, FILE.jsonl, FILE.parquet,"
-        " hub:NAME:FIELD, A+B or all:SOURCE; by default stdlib, or all:stdlib where that has too few long texts",
+        " hub:NAME:FIELD, A+B or all:SOURCE; '' is stdlib, or all:stdlib where that has too few long texts",
     ),
 ]
 Tasks = Annotated[str, typer.Option(metavar="TASKS", help="such as passkey,ruler:kind=vt,./my_task.py")]
