@@ -267,7 +267,7 @@ def _answer(request: FitRequest, fitting: Fitting) -> FittedExtension:
     run = request.options
     with (
         helped(run.workers, partial(_open_fitting, request)) as stop,
-        showing_progress(run.study, shown=run.progress) as progress,
+        showing_progress("searching", shown=run.progress) as progress,
     ):
         if _search(fitting, progress):
             stop()

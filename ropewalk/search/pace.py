@@ -156,5 +156,5 @@ class Planning:
         times = f"{plan.target_len:,} tokens, {plan.target_len / known:g} times the trained length"
         yield f"plan: {times}; {samples} texts to search on, {judges} others for the test"
         tried = f"about {plan.extensions:.0f}" if plan.extensions < SO_MANY else f"over {SO_MANY:,}"
-        many = f"{tried} extensions" if plan.extensions >= 1 else "no time to search for more"
-        yield f"the base model reads a text in about {minutes(plan.text)}; {many}, and a test of {minutes(plan.test)}"
+        many = f"time to try {tried} extensions" if plan.extensions >= 1 else "the budget leaves no time to search"
+        yield f"the base model reads a text in about {minutes(plan.text)}; {many}; the test takes {minutes(plan.test)}"

@@ -145,8 +145,8 @@ def test_what_there_is_no_time_for_is_left_out_and_said(place, model, tmp_path, 
     assert {(goal.target_len, goal.samples, goal.judges) for goal in goals} == {(64, 3, 3)}
     said = capsys.readouterr().err
     assert "plan: 64 tokens, 2 times the trained length; 3 texts to search on, 3 others for the test" in said
-    assert "the base model reads a text in about 30 s; about " in said
-    assert "no time to search for more, and a test of " in said
+    assert "the base model reads a text in about 30 s; time to try about " in said
+    assert "the budget leaves no time to search; the test takes " in said
     at(1e-6, monkeypatch)
     rw.fit(model, **{**how, "folder": tmp_path / "other"})
     assert (goals[-1].target_len, goals[-1].samples, goals[-1].judges) == (256, 16, 24)
