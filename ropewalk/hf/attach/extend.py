@@ -222,7 +222,7 @@ def remove_after(model: nn.Module, put_on: Callable[[], Handle]) -> Iterator[Han
 def _build(extension: Extension | Line, facts: Facts, target_len: int | None) -> Extension:
     """The extension of a line, built for the model, or the one that was passed; refused where it does not fit."""
     if target_len is not None and (isinstance(target_len, bool) or not isinstance(target_len, int)):
-        raise InvalidValue("target_len", "a whole number of tokens", target_len)
+        raise InvalidValue("target_len", "a whole number of tokens, such as 32768", target_len)
     if isinstance(extension, Line):
         ground = facts.unscaled if extension.replaces_scaling else facts
         require_beyond("target_len", target_len, ground.trained_len)  # before a preset computes with it

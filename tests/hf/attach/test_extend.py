@@ -473,7 +473,7 @@ def test_the_weights_of_attention_while_generating(llama):
 
 
 def test_a_target_is_a_number_of_tokens():
-    with pytest.raises(InvalidValue, match="target_len must be a whole number of tokens, got '32k'"):
+    with pytest.raises(InvalidValue, match="target_len must be a whole number of tokens, such as 32768, got '32k'"):
         extend(tiny("llama"), "yarn", target_len="32k")
 
 
