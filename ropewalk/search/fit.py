@@ -271,6 +271,7 @@ def _answer(request: FitRequest, fitting: Fitting) -> FittedExtension:
     ):
         if _search(fitting, progress):
             stop()
+        progress(0, 0, "testing extensions set by hand")
         fitting.judge_share(0)
     with showing_progress("testing", shown=run.progress) as progress:
         result = fitting.judge(lambda line, done, of: progress(done, of, f"testing {line}"))
@@ -330,8 +331,8 @@ def _search(fitting: Fitting, progress: WorkProgress) -> bool:
     tried: list[int] = []
 
     def beat() -> None:
-        label = f"{len(tried)} tried, best {min(best):.3f}" if best else f"{len(tried)} tried"
-        progress(time.monotonic() - began, max(1.0, (end or began) - began), label)
+        label = f"searching, {len(tried)} tried" + (f", best {min(best):.3f}" if best else "")
+        progress(time.monotonic() - began, max(0.0, (end or began) - began), label)  # 0: no share is told
 
     def watch(trial: MeasuredTrial) -> None:
         tried.append(trial.number)
