@@ -52,7 +52,7 @@ Ropewalk.lead = (() => {
 
   function words({ line, name }) {
     const { kind, at, more } = example.found[line];
-    const subject = line === BASE ? t("lead_base") : name;
+    const subject = line === BASE ? t("lead_base") : `${name}${t("lead_gap")}`;
     const trained = whole(Ropewalk.data.model.trained_len);
     return t(`lead_${kind}`, { name: subject, at: whole(at), more: number(more), length: whole(example.length), trained });
   }
