@@ -217,6 +217,12 @@ def test_a_picture_names_its_lines_and_the_page_its_model(opened, shown, example
         with page.expect_download() as saved:
             page.click(f"#{figure} .save")
         assert saved.value.suggested_filename == f"ropewalk-{name}.png"
+    told = "(id) => Ropewalk.share.source(document.getElementById(id))"
+    assert "B: rerope+log_n · 768 tokens · 1.5× · " in page.evaluate(told, "matrix-b")
+    assert "A: rope · B: rerope+log_n · " in page.evaluate(told, "decay")
+    assert page.text_content("#lead-missing") == ""
+    page.fill("#to", "0")
+    page.wait_for_function("() => document.querySelector('#lead-missing').textContent.includes('read at 768 tokens')")
 
 
 def test_keys_of_the_token_under_the_pointer_or_the_keyboard(opened, shown, example):

@@ -67,13 +67,16 @@ Ropewalk.lead = (() => {
     return kind === "breaks" ? [{ x: at, label: t("lead_mark", { at: whole(at) }), accent: line === BASE ? "new" : accent }] : [];
   }
 
-  // What A and B have no curve for: refused by the model, or not read when the page was written.
+  // At which length was read, where that is not the target; and what A and B have no curve for: refused by the model, or not read.
   function missing() {
     const absent = ["a", "b"].map((side) => state[side].trim()).filter((line) => !example.losses[line] && !Ropewalk.lines.problem(line));
-    return [...new Set(absent)].map((line) => {
-      const said = example.refused[line] ?? t("lead_unread", { line: Ropewalk.use.quoted(line) });
-      return make("span", {}, said, " ");
-    });
+    const said = state.to === example.length ? [] : [make("span", {}, t("lead_read_at", { length: whole(example.length) }), " ")];
+    return [...said, ...[...new Set(absent)].map(reasonOf)];
+  }
+
+  function reasonOf(line) {
+    const said = example.refused[line] ?? t("lead_unread", { line: Ropewalk.use.quoted(line) });
+    return make("span", {}, said, " ");
   }
 
   return { draw, lines };

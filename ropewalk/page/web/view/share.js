@@ -33,10 +33,12 @@ Ropewalk.share = (() => {
     link.remove();
   }
 
+  // The sides that a figure draws: both, or the one of its name.
+  const sidesOf = (id) => Object.entries(lines).filter(([side]) => !/-[ab]$/.test(id) || id.endsWith(`-${side}`));
+
   // The figure and its lines, as far as they may stand in the name of a file.
   function nameOf({ id }) {
-    const own = Object.entries(lines).filter(([side]) => !/-[ab]$/.test(id) || id.endsWith(`-${side}`));
-    const shown = id === "lead-curve" ? Ropewalk.lead.lines() : own.map(([, line]) => ({ line }));
+    const shown = id === "lead-curve" ? Ropewalk.lead.lines() : sidesOf(id).map(([, line]) => ({ line }));
     return ["ropewalk", id, ...shown.map(({ line }) => line)].join("-").replace(/[^\w.+=,-]+/g, "-").slice(0, 120);
   }
 
@@ -71,12 +73,13 @@ Ropewalk.share = (() => {
     return canvas;
   }
 
-  // The model, and how many texts it read for this figure.
+  // The model, and how many texts it read for this figure, or what A and B are at which length.
   function source({ id }) {
     const { example } = Ropewalk.given;
     const read = { texts: example?.texts, length: example && whole(example.length) };
-    const texts = id === "lead-curve" ? [t("read_texts", read)] : [];
-    return ["Ropewalk", byId("model-summary").textContent, ...texts].join(" · ");
+    const sides = sidesOf(id).map(([side, line]) => `${side.toUpperCase()}: ${line}`);
+    const drawn = id === "lead-curve" ? [t("read_texts", read)] : [...sides, byId("to-shown").textContent];
+    return ["Ropewalk", ...drawn, byId("model-summary").textContent].join(" · ");
   }
 
   function writeKeys(context, keys, y) {
@@ -112,5 +115,5 @@ Ropewalk.share = (() => {
     return lines;
   }
 
-  return { start, named: (drawn) => (lines = drawn), button, picture };
+  return { source, start, named: (drawn) => (lines = drawn), button, picture };
 })();

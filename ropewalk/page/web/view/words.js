@@ -24,6 +24,10 @@ Ropewalk.words = (() => {
       "{model} read {length} tokens of held-out text (texts: {texts}). Loss: how little it expected each token, in nats (minus the natural logarithm of the token's probability); the mean of the last {window} tokens.",
       "{model} 读了 {texts} 篇留出文本，各 {length} token。损失：模型对每个 token 有多意外（其概率的自然对数取负，单位 nat），取最近 {window} 个 token 的平均。",
     ],
+    lead_read_at: [
+      "This figure and the attention below were read at {length} tokens; the target length does not change them.",
+      "此图和下面的注意力是在 {length} token 上实测的，不随目标长度变化。",
+    ],
     lead_rule: ["When does a line break?", "怎样算失效？"],
     lead_rule_says: [
       "Where it comes to stay half a nat above the lowest line: there, and at nine tenths of the places that follow. Where no line holds: above all that the base model shows within its trained length, from a quarter of it on. The loss of a line is higher where its mean beyond the trained length is above that of the base model within it.",
@@ -84,7 +88,7 @@ Ropewalk.words = (() => {
       "Token {token} looks back to the beginning, {times} times as far as training went. {unseen} slow pairs turn to angles that the model never met, in red.{broken}",
       "第 {token} 个 token 回看开头，距离是训练的 {times} 倍。有 {unseen} 对低频维度转到了训练中没见过的角度（红色）。{broken}",
     ],
-    walk_broken: [" This one breaks at {at} tokens.", "该模型在 {at} token 处失效。"],
+    walk_broken: [" This model breaks at {at} tokens.", "该模型在 {at} token 处失效。"],
     walk_pi: ["4. Interpolation crowds the digits", "4. 位置内插让相邻位置变得拥挤"],
     walk_pi_says: [
       "Divide every position by {times}: no angle is new. But neighbours crowd: in the fastest pair two tokens are {after}° apart in place of {before}°, and the model must learn to read that, in about 1,000 steps of fine-tuning.",
