@@ -184,6 +184,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "verdict": "`same`, `differs`, `refused` or `unknown`",
         "target_len": "in tokens",
         "trained_len": "in tokens",
+        "trained_source": "who says so, where the config does not; else empty",
         "made_for_len": "tokens that it is for with its schedule",
         "stretched_by": "the methods of a schedule that was added after training; empty: none",
         "allowed_len": "the longest that the engine allows; null: any",
