@@ -98,7 +98,7 @@ MUTATIONS = (
     Mutation("SELF that does not join its window", "methods/reach/self_logistic.py", "self.grouped(i - self.window) + self.window", "self.grouped(i)", "methods/reach/test_self_logistic.py"),
     Mutation("a preset of SELF that goes too far", "extension/presets/inference.py", "familiar, row = 2 / 3", "familiar, row = 1", "extension/test_presets.py"),
     Mutation("a place behind the query", "extension/inputs.py", "and _looks_back(extension, facts)", "", "attention/test_pair_positions.py"),
-    Mutation("a span from before the text", "methods/reach/reach.py", "self.start(i).clamp(min=0)", "self.start(i)", "invariants"),
+    Mutation("a span from before the text", "methods/reach/reach.py", "self.start(i).clamp(min=0)", "self.start(i)", "methods/reach/test_by_hand.py"),
     # Biases and scales.
     Mutation("ALiBi that rewards distance", "methods/biases/alibi.py", "return -per_head", "return per_head", "methods/biases"),
     Mutation("ALiBi slopes from the wrong half", "methods/biases/alibi.py", "[0::2]", "[1::2]", "methods/biases"),
