@@ -96,15 +96,11 @@ def presets_table(name: str) -> str:
     if name == "README.md":
         rows = [(f"`{name}`", page.idea.removesuffix("."), paper(page.source)) for name, page in pages]
         return table_of(("preset", "what it does", "source"), rows)
-    ideas = {name: about["chinese"] or about["idea"] for name, about in catalogue().items()}
-    rows = [
-        (
-            f"`{name}`",
-            ideas[name].removesuffix("。"),
-            "本项目" if page.source.startswith("ours") else paper(page.source),
-        )
-        for name, page in pages
-    ]
+    rows = []
+    for preset, page in pages:
+        told = catalogue()[preset]["chinese"] or page.idea
+        source = "本项目" if page.source.startswith("ours") else paper(page.source)
+        rows.append((f"`{preset}`", told.removesuffix("。"), source))
     return table_of(("预设", "作用", "出处"), rows)
 
 

@@ -34,8 +34,8 @@ SPECIAL = str.maketrans(
     | {"<": r"\textless{}", ">": r"\textgreater{}"}
 )
 HEADER = "Papers have all their authors, or the first of more than twelve; what has no number has surnames alone."
-# Its author, and the blog's own English name: most styles print no Chinese.
-BLOG = {"authors": "Su, Jianlin", "title": "Scientific Spaces, article {} (in Chinese)"}
+BLOGGER = "Su, Jianlin"
+BLOG = "Scientific Spaces, article {} (in Chinese)"  # the blog's own English name; most styles print no Chinese
 OF_ROPEWALK = {  # as CITATION.cff says it
     "author": "{The Ropewalk authors}",
     "title": "{Ropewalk: the methods of length extrapolation, composable on any causal language model}",
@@ -125,8 +125,9 @@ def _entry(cited: re.Match[str]) -> Entry:
     author, year, name, title, site, number = (
         cited[part] or "" for part in ("author", "year", "name", "title", "site", "number")
     )
-    paper = _papers().get(number) or (BLOG if site == "kexue.fm/" else {})
-    title = title or paper.get("title", "").format(number)
+    blog = {"authors": BLOGGER, "title": BLOG.format(number)} if site == "kexue.fm/" else {}
+    paper = _papers().get(number, blog)
+    title = title or paper.get("title", "")
     surnames = in_latex(author.replace(" & ", " and ")) + " and others" * bool(cited["others"])
     fields = {
         "author": paper.get("authors") or surnames,

@@ -28,11 +28,15 @@ Ropewalk.use = (() => {
   }
 
   function snippets({ line, length, way, engines, flags }) {
+    if (line === BASE) {
+      // nothing to put on the model, and export refuses it
+      return [...titled("command_line", `ropewalk generate ${MODEL} ${line} --prompt-file book.txt`), ...engineRows(engines)];
+    }
     return [
       ...titled("command_line", shell(line, way, length)),
       ...titled("in_python", python(line, way, length)),
       ...engineRows(engines),
-      ...titled("engine_flags", flags && line !== BASE && `vllm serve ${ON_HUB} ${flags}`),
+      ...titled("engine_flags", flags && `vllm serve ${ON_HUB} ${flags}`),
     ];
   }
 
@@ -48,7 +52,6 @@ Ropewalk.use = (() => {
 
   function shell(line, way, length) {
     const said = quoted(line);
-    if (line === BASE) return `ropewalk generate ${MODEL} ${said} --prompt-file book.txt`;
     if (way === "surgery") return "";
     if (way === "one_text") return `ropewalk generate ${MODEL} ${said} --prompt-file book.txt`;
     if (way !== "attention") return `ropewalk generate ${MODEL} ${said} --contexts FOLDER --question TEXT`;
@@ -59,7 +62,6 @@ Ropewalk.use = (() => {
   }
 
   function python(line, way, length) {
-    if (line === BASE) return "";
     const text = JSON.stringify(line),
       first = "import ropewalk as rw\n\n";
     if (way === "surgery") return `${first}model = rw.convert(model, ${text}, target_len=${length})`;
