@@ -71,7 +71,8 @@ def require_plausible(model: str, *, config_is_enough: bool = False) -> None:
     place = Path(model)
     is_folder = holds(place.is_dir)
     if not is_folder and (gguf or holds(place.exists) or not _could_be_on_the_hub(model)):
-        rule = "an existing folder, a GGUF file, default, or a name on the hub: owner/name or owner/name:file.gguf"
+        files = "a GGUF file, a config.json" if config_is_enough else "a GGUF file"
+        rule = f"an existing folder, {files}, default, or a name on the hub: owner/name or owner/name:file.gguf"
         raise Unreadable("model", rule, model)
     if is_folder and not holds((place / "config.json").is_file):
         raise Unreadable("model", "a folder with a config.json", model, remedy="save_pretrained writes one")

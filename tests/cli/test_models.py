@@ -33,6 +33,8 @@ def test_inspect(folder, capsys):
     assert run(["inspect", str(folder), "--to", "1k"]) == 0
     shown = capsys.readouterr().out
     assert "target length         1,024 tokens, 32 times as many" in shown
+    assert run(["inspect", str(folder), "--to", "16"]) == 0
+    assert "target length         16 tokens, within the trained length" in capsys.readouterr().out
     assert run(["inspect", str(folder), "--json"]) == 0
     read = json.loads(capsys.readouterr().out)
     assert (read["trained_len"], read["target_len"]) == (32, 256)
@@ -77,7 +79,7 @@ def test_engines_are_those_that_export_knows():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("inspect no/such/folder", "model must be an existing folder"),
+        ("inspect no/such/folder", "model must be an existing folder, a GGUF file, a config.json, default, or"),
         ("inspect {folder} --to abc", "--to must be a whole number such as 512, 32k or 1m, got 'abc'"),
         ("inspect {folder} --to 0", "--to must be at least 1"),
         ("extend {folder} yarm --to 128 -o {out}", "there is no preset or method 'yarm'; did you mean 'yarn'?"),

@@ -156,7 +156,7 @@ class Inspection:
         rows = {
             "trained on": f"{facts.trained_len:,} tokens",
             "exported": self.exported,
-            "target length": f"{self.target_len:,} tokens, {self._longer:.3g} times as many",
+            "target length": f"{self.target_len:,} tokens, {self._compared}",
             "layers": f"{len(self.layers)}, with {heads}",
             **self._exceptions(),
             "rotation": self._rotation(),
@@ -170,6 +170,10 @@ class Inspection:
             "Ropewalk's cache": self._growth(),
         }
         return [line for name, text in rows.items() if text for line in _row(name, text)]
+
+    @property
+    def _compared(self) -> str:
+        return f"{self._longer:.3g} times as many" if self._longer > 1 else "within the trained length"
 
     def _exceptions(self) -> dict[str, str]:
         """Layers that do not rotate, or do not see the whole text."""
