@@ -47,6 +47,7 @@ from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.report.comparison import as_json
 from ropewalk.measure.report.submitted import rounded, row_of, row_path
 from ropewalk.measure.tasks import Context, Repetition, Task
+from ropewalk.methods.spec import Json
 
 FOLDER = Path("build/real")  # relative, so that a store knows the texts again in another checkout
 OUT = Path("docs/results/real")
@@ -93,7 +94,7 @@ def measured(
     store = Store(FOLDER / "measured" / f"{Path(place.model).name}.sqlite")
     began, done = time.monotonic(), 0
 
-    def progress(cell: Cell) -> None:
+    def progress(cell: Cell, result: Json) -> None:
         nonlocal done
         done += 1
         if done % 64 == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,8 @@ from typing import Any, cast
 from rich.console import RenderableType
 
 from ropewalk.errors import InvalidValue, name_errors
-from ropewalk.extension.notation import minutes, tokens
+from ropewalk.extension.extension import Extension
+from ropewalk.extension.notation import BARE, minutes, tokens
 from ropewalk.extension.parsing import Line
 from ropewalk.files import finite, record_json
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
@@ -39,7 +40,7 @@ from ropewalk.measure.comparison.plan import (
     size_in_words,
 )
 from ropewalk.measure.comparison.race import TimeIsUp
-from ropewalk.measure.comparison.runner import Cell, Measuring, ResultRow
+from ropewalk.measure.comparison.runner import Cell, Measuring, ResultRow, in_words
 from ropewalk.measure.comparison.store import Store
 from ropewalk.measure.comparison.workers import side_by_side, workers_for
 from ropewalk.measure.lines import Extensions, lines_of
@@ -61,7 +62,7 @@ from ropewalk.measure.report.tables import (
     terminal,
     title,
 )
-from ropewalk.measure.report.titles import texts
+from ropewalk.measure.report.titles import counted_lines, texts
 from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, aligned
 from ropewalk.measure.tasks.task import Task
@@ -73,6 +74,7 @@ from ropewalk.texts.corpora import require_source
 FEW_SAMPLES = 8  # texts of each length where the caller says nothing
 CORPUS = "stdlib"
 NO_LIMIT = 'time_limit="none", or --time none,'
+FIRST_TABLE_SOON = 60.0  # seconds: where it takes longer, each figure is said as soon as it is known
 ON_CPU = 30 * 60.0  # seconds: the limit where the caller says nothing
 
 
@@ -261,8 +263,9 @@ class ComparisonJob:
         """The result of the last round that was completed; the first one always is."""
         plan = self.plan(asked)
         subject, lines = self.host.subject(self.corpus, plan.lengths[-1]), self.lines[: plan.lines]
-        for line in lines_by_name(lines).values():  # a line that does not fit is refused before anything is announced
-            parse_for_config(self.host.model.config.get_text_config(), line, plan.lengths[-1], subject.facts)
+        config, named = self.host.model.config.get_text_config(), lines_by_name(lines)
+        # A line that does not fit is refused before anything is announced.
+        names = {parse_for_config(config, one, plan.lengths[-1], subject.facts): name for name, one in named.items()}
         for task in self.tasks:
             with name_errors(task.title):
                 task.require(subject, task.at(plan.lengths, plan.lengths[0]))
@@ -271,7 +274,7 @@ class ComparisonJob:
         left, result, before = self._left_out(plan), None, list[str]()
         for number, one in enumerate(plan.rounds, 1):
             try:
-                compared = self._compared(subject, lines, plan, number, patient=number == 1)
+                compared = self._compared(subject, lines, plan, number, names)
             except (TimeIsUp, KeyboardInterrupt) as ended:
                 if result is None:
                     raise
@@ -346,7 +349,7 @@ class ComparisonJob:
         return (*lengths, *([f"{', '.join(lines)}: name them, or give more --time"] if lines else []))
 
     def _compared(
-        self, subject: Subject, lines: list[Line], plan: ComparisonPlan, number: int, *, patient: bool
+        self, subject: Subject, lines: list[Line], plan: ComparisonPlan, number: int, names: Mapping[Extension, str]
     ) -> Comparison:
         """One round."""
         one = plan.rounds[number - 1]
@@ -355,11 +358,14 @@ class ComparisonJob:
         label = f"round {number} of {len(plan.rounds)}, {texts(one.texts)}" if len(plan.rounds) > 1 else "measuring"
         self.shown(0.0, total, label)
 
-        def progress(cell: Cell) -> None:
+        def progress(cell: Cell, result: Json) -> None:
             nonlocal done
             done += plan.cost.cell(cell.length)
             self.shown(min(done, total), total, label)
-            if not patient and self.deadline is not None and time.monotonic() > self.deadline:
+            if number == 1 and result and plan.seconds(one) > FIRST_TABLE_SOON:
+                line = names.get(cell.extension, name_of(BARE))
+                self.shown.note(f"{line} at {short(cell.length)}, text {cell.sample + 1}: {in_words(cell, result)}")
+            if number > 1 and self.deadline is not None and time.monotonic() > self.deadline:
                 raise TimeIsUp
 
         return measure_candidates(
@@ -373,11 +379,6 @@ class ComparisonJob:
             only_longest=one.only_longest,
             fitted_to=plan.lengths[-1],
         )
-
-
-def counted_lines(count: int) -> str:
-    """An extension, or several."""
-    return f"{count} extension{'s' * (count != 1)}"
 
 
 def _loss(candidate: Candidate, at: int) -> str:

@@ -124,7 +124,7 @@ def leaderboard(
             store=Store(place / "cells.sqlite"),
             tasks=every_task,
             measuring=measuring,
-            progress=lambda cell: shown(*clock.counted(cell)),
+            progress=lambda cell, result: shown(*clock.counted(cell)),
             announce=clock.begin,
         )
         board = run_race(race, lines)

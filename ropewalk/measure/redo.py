@@ -109,7 +109,7 @@ def redo(
         _require_same(subject, settings, tasks, path)
         done, total = 0, sum(2 * task.samples * len(settings["lengths"]) for task in tasks)
 
-        def progress(cell: Cell) -> None:
+        def progress(cell: Cell, result: Json) -> None:
             nonlocal done
             done += 1
             shown(min(done, total), total, f"{row['line']} at {cell.length:,}")

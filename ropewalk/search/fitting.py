@@ -17,7 +17,7 @@ import torch
 from ropewalk.errors import name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.measure.comparison.runner import Cell, device_name
+from ropewalk.measure.comparison.runner import device_name
 from ropewalk.measure.comparison.store import Store, provenance
 from ropewalk.measure.material.measured_by import code_marks
 from ropewalk.measure.material.subject import Subject
@@ -122,7 +122,7 @@ class Fitting:
         self.require_texts()
         read = itertools.count()
 
-        def said(_: Cell | None = None) -> None:
+        def said(*_: object) -> None:
             step("measuring the base model", next(read), self.goal.samples)
 
         said()  # before the first text, which may take minutes
@@ -180,7 +180,7 @@ class Fitting:
         """Search until the end; True where it was interrupted. `beat` is called after each text."""
         self._until = self.end  # measures the base model, before anything is extended
 
-        def read(_: Cell) -> None:
+        def read(*_: object) -> None:
             beat()
             self._require_time()
 

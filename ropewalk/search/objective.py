@@ -56,7 +56,7 @@ class OnTexts:
     goal: Goal
     store: Store
     count: int  # passages to read
-    watch: Progress = lambda cell: None  # called after each text; an exception in it ends the measurement
+    watch: Progress = lambda cell, result: None  # called after each text; an exception in it ends the measurement
 
     def rungs(self, extension: Extension) -> Iterator[float]:
         """The loss on an eighth of the texts, a third, all."""

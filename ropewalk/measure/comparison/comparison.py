@@ -190,7 +190,7 @@ def measure_candidates(
     *,
     tasks: Sequence[Task] | None = None,
     measuring: Measuring = measure_here,
-    progress: Progress = lambda cell: None,
+    progress: Progress = lambda cell, result: None,
     only_longest: bool = False,
     fitted_to: int | None = None,
 ) -> Comparison:

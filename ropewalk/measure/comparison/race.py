@@ -25,6 +25,7 @@ from ropewalk.measure.comparison.verdict import DAMAGE, DEPLOYMENTS, Deployment,
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import Estimate, difference, share
 from ropewalk.measure.tasks import Context, Damage, Passkey, Task
+from ropewalk.methods.spec import Json
 
 FIRST_ROUND_TEXTS = 4  # texts of the first round: of fewer, an interval drops next to nothing
 ROUGHLY = 1.05  # a cache that is larger by less is as large
@@ -131,7 +132,7 @@ class Race:
     store: Store
     tasks: Sequence[Task]
     measuring: Measuring = measure_here
-    progress: Progress = lambda cell: None  # may raise TimeIsUp, which counts from the second round on
+    progress: Progress = lambda cell, result: None  # may raise TimeIsUp, which counts from the second round on
     announce: Announce = lambda number, lines, texts, count: None
 
     @property
@@ -157,9 +158,9 @@ class Race:
             progress=self.progress if number > 1 else self._patient,
         )
 
-    def _patient(self, cell: Cell) -> None:
+    def _patient(self, cell: Cell, result: Json) -> None:
         with suppress(TimeIsUp):
-            self.progress(cell)
+            self.progress(cell, result)
 
 
 def run_race(race: Race, more: Sequence[Line] = ()) -> Leaderboard:

@@ -80,8 +80,8 @@ WORKER_DIED = "its workers died"  # each that tried; often killed for memory by 
 FAILED = "failed"  # the key of the reason in a result without numbers
 
 Group = tuple[Extension, Task, int]
-Progress = Callable[[Cell], None]
 Finished = tuple[Cell, Json]
+Progress = Callable[[Cell, Json], None]
 Measuring = Callable[[Subject, Sequence[Cell]], Generator[Finished, None, None]]
 
 
@@ -119,7 +119,7 @@ def run(
     store: Store,
     *,
     measuring: Measuring = measure_here,
-    progress: Progress = lambda cell: None,
+    progress: Progress = lambda cell, result: None,
     only_longest: bool = False,
 ) -> list[ResultRow]:
     """Measure what is missing, store every cell when it is finished, and condense all results."""
@@ -132,7 +132,7 @@ def run(
     keys = {cell: cell.key(marks[cell.sample]) for cell in all_cells}  # of the base model, so before it is extended
     for cell in all_cells:
         if keys[cell] in done:
-            progress(cell)
+            progress(cell, {})
     missing = dict.fromkeys(cell for cell in all_cells if keys[cell] not in done)  # two names may mean one extension
     with closing(measuring(subject, list(missing))) as finished:
         for cell, result in finished:
@@ -140,7 +140,7 @@ def run(
                 store.fail(keys[cell], result[FAILED])
             else:
                 store.put(keys[cell], result)
-            progress(cell)
+            progress(cell, result)
     return condense(keys, store)
 
 
@@ -169,6 +169,12 @@ def device_name(subject: Subject) -> str:
     """The kind of device, for what depends on it: seconds."""
     device = subject.model.device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def in_words(cell: Cell, result: Json) -> str:
+    """What one text alone says: a first figure, long before a table."""
+    why, headline = result.get(FAILED), cell.task.headline
+    return str(why) if why else f"{headline} {cell.task.condense((result['result'],))[headline].value:.2f}"
 
 
 def condense(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:

@@ -35,6 +35,11 @@ def date_of(made: Mapping[str, Any]) -> str:
     return f"{day.day} {day:%B %Y}"
 
 
+def counted_lines(count: int) -> str:
+    """An extension, or several."""
+    return f"{count} extension{'s' * (count != 1)}"
+
+
 def counted(names: Sequence[str], what: str) -> str:
     """A few names, or how many there are."""
     if len(names) > MOST_NAMED:

@@ -171,7 +171,7 @@ def test_resumed_it_is_uninterrupted(who, board, tmp_path):
 def test_when_time_is_up_the_last_whole_round_counts(who, board, tmp_path):
     calls = []
 
-    def watch(cell):
+    def watch(*cell):
         calls.append(cell)
         if len(calls) > 20:
             raise TimeIsUp

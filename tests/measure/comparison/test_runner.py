@@ -89,10 +89,10 @@ class Stopping(Logits):
 
 def test_progress_counts_what_was_done_before(tmp_path):
     who, store, counted = subject(tmp_path), Store(tmp_path / "cells.sqlite"), []
-    for _ in range(2):
+    for known in (False, True):
         counted.clear()
-        run(who, EXTENSIONS, [Logits(samples=2)], [32], store, progress=counted.append)
-        assert len(counted) == 6
+        run(who, EXTENSIONS, [Logits(samples=2)], [32], store, progress=lambda *done: counted.append(done))
+        assert [not result for _, result in counted] == [known] * 6
 
 
 def test_a_cell_has_the_name_of_all_it_depends_on(tmp_path):
@@ -200,7 +200,7 @@ class Greedy(Logits):
 def test_want_of_memory_is_marked_and_tried_again(tmp_path, monkeypatch, error):
     who, store, counted = subject(tmp_path), Store(tmp_path / "cells.sqlite"), []
     monkeypatch.setitem(Greedy.wrong, (64, 1), error)
-    first = run(who, EXTENSIONS, [Greedy(samples=2)], [32, 64], store, progress=counted.append)
+    first = run(who, EXTENSIONS, [Greedy(samples=2)], [32, 64], store, progress=lambda *done: counted.append(done))
     assert len(counted) == 12  # it went on
     failed = [row for row in first if row.failed]
     assert [(row.extension, row.length, row.failed, row.numbers) for row in failed] == [

@@ -93,7 +93,7 @@ def test_each_cell_once_by_several_with_one_thread_each(tmp_path, folder):
         [32, 64],
         Store(tmp_path / "a.sqlite"),
         measuring=side_by_side(2),
-        progress=seen.append,
+        progress=lambda cell, _: seen.append(cell),
     )
     assert written(folder) == sorted(
         f"{length} {sample}" for length in (32, 64) for sample in range(6) for _ in EXTENSIONS
@@ -124,7 +124,7 @@ def test_a_worker_that_dies_takes_nothing_with_it(tmp_path, folder, caplog):
 
 
 def test_stopped_by_hand_nobody_works_on(tmp_path, folder):
-    def stop(cell):
+    def stop(*_):
         raise KeyboardInterrupt
 
     task = Staying(folder=str(folder), samples=4, fate="asleep")
