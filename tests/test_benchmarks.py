@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from ropewalk.extension.parsing import read_line
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -29,16 +31,17 @@ def test_a_dry_run_takes_every_step(tmp_path):
     assert statuses.pop("vllm") == "skipped"
     assert statuses == dict.fromkeys(("tests", "attention", "decode", "compiled", "training", "streaming"), "measured")
     methods = {row["method"] for record in records for row in record["rows"] if "median" in row}
-    assert methods >= {
-        "plain",
-        "attend",
-        "flash",
-        "dense",
-        "flex",
-        "dynamic_yarn",
-    }
+    assert methods >= {"plain", "attend", "flash", "dense", "flex", "dynamic_yarn"}
     assert "9 cases: 8 measured, 1 skipped." in done.stdout
     assert (stored.read_bytes() if stored.exists() else None) == before
+
+
+def test_every_line_that_make_real_measures_is_one_that_both_models_take(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    real = importlib.import_module("real")
+    for line in map(read_line, (*real.MAIN, *real.OTHERS)):
+        line.build(trained_len=8192, target_len=32768, layers=30, key_heads=3)  # SmolLM2
+        line.build(trained_len=32768, target_len=65536, layers=18, key_heads=1)  # Gemma 3
 
 
 # How results are kept.

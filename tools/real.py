@@ -61,7 +61,7 @@ OTHERS = (
     *("dynamic_ntk", "ntk", "by_parts", "lm_infinite", "window", "rerope_by_parts+log_n", "string+log_n"),
     *("leaky_rerope+log_n", "dpe", "dpe+log_n", "dynamic_yarn+log_n", "yarn+log_n", "ntk_mixed", "log_n", "bca"),
     *("leaky_rerope", "rerope_by_parts", "ministral3", "pi", "abf", "llama3"),
-    *("lampe", "lampe+log_n", "self_logistic", "self_logistic+log_n", "ms_poe", "ms_poe+dynamic_yarn"),
+    *("lampe", "lampe+log_n", "self_logistic", "self_logistic+log_n", "ms_poe", "swaa"),
 )
 
 
