@@ -188,7 +188,7 @@ def test_the_page_opens_with_what_the_model_showed(opened, shown):
     assert page.text_content("#lead-sentence") == "The base model breaks at 600 tokens."
     page.click("button[data-language=zh]")
     page.wait_for_function(
-        "() => document.querySelector('#lead-sentence').textContent === '原模型在 600 token 处失效。'"
+        "() => document.querySelector('#lead-sentence').textContent === '基础模型在 600 token 处失效。'"
     )
 
 

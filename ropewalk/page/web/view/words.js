@@ -12,7 +12,7 @@ Ropewalk.words = (() => {
     share_picture: ["Save as a picture", "保存为图片"],
     lead_title: ["Loss by position", "损失随位置变化"],
     lead_gap: ["", " "], // after a name in Latin letters
-    lead_base: ["The base model", "原模型"],
+    lead_base: ["The base model", "基础模型"],
     lead_breaks: ["{name} breaks at {at} tokens", "{name}在 {at} token 处失效"],
     lead_reads_on: ["{name} reads on to {length}", "{name}一直读到 {length}"],
     lead_rises: ["the loss of {name} is {more} nats higher beyond {trained}", "{name}在 {trained} 之外的损失高 {more} nat"],
@@ -31,7 +31,7 @@ Ropewalk.words = (() => {
     lead_rule: ["When does a line break?", "怎样算失效？"],
     lead_rule_says: [
       "Where it comes to stay half a nat above the lowest line: there, and at nine tenths of the places that follow. Where no line holds: above all that the base model shows within its trained length, from a quarter of it on. The loss of a line is higher where its mean beyond the trained length is above that of the base model within it.",
-      "从某处起，它一直比同一位置最低的曲线高出半个 nat（后面九成以上的位置都是如此）。若所有曲线都失效，则看它是否高于原模型在训练长度内（从四分之一处起）的所有取值。“损失高”是指训练长度之外的平均损失高于原模型在训练长度之内的平均。",
+      "从某处起，它一直比同一位置最低的曲线高出半个 nat（后面九成以上的位置都是如此）。若所有曲线都失效，则看它是否高于基础模型在训练长度内（从四分之一处起）的所有取值。“损失高”是指训练长度之外的平均损失高于基础模型在训练长度之内的平均。",
     ],
     lead_mark: ["breaks at {at}", "在 {at} 处失效"],
     lead_readout: ["Token {x}: {losses} nats", "第 {x} 个 token：{losses} nat"],
@@ -315,9 +315,9 @@ Ropewalk.words = (() => {
     token_readout: ["Token {place} {token}: A {a}, B {b} nats", "第 {place} 个 token {token}：A {a}，B {b} nat"],
     curve_title: ["Loss by position, mean of {window} tokens", "损失随位置变化，{window} 个 token 的均值"],
     loss_axis: ["nats per token", "nat / token"],
-    base_model: ["base model", "原模型"],
+    base_model: ["base model", "基础模型"],
     breaks: ["breaks at {place}", "在 {place} 处失效"],
-    breaks_short: ["base breaks", "原模型失效"],
+    breaks_short: ["base breaks", "基础模型失效"],
     breaks_not: ["holds in this text", "在此文本中没有失效"],
     attention: ["Attention of one head", "一个头的注意力"],
     attention_about: [
