@@ -72,8 +72,7 @@ docs: .venv/installed
 	$(BIN)/python -m studies.pages
 	$(BIN)/python -m studies.findings
 
-# A searchable site from docs/, in site/, each page also as Markdown; needs no network. Its search needs a server:
-# python3 -m http.server --bind 127.0.0.1 --directory site
+# A searchable site from docs/, in site/, each page also as Markdown; needs no network and no server: open site/index.html.
 # The page of the carried model stands in the site as page.html: written here, since it is large and made anew from the model.
 site: .venv/installed
 	$(BIN)/python tools/website.py

@@ -179,7 +179,7 @@ def test_chinese_pages_are_chinese_around_their_text_too(site):
     for page in (site / "zh").rglob("*.html"):
         text = page.read_text()
         assert '<html lang="zh"' in text
-        assert not re.search(r">\s*(Search|On this page|Back to top)\s*<", text)
+        assert not re.search(r">\s*(Search|On this page|Back to top|Guides|Reference|Background)\s*<|=\"Dark\"", text)
     assert "On this page" in (site / "guides" / "measure.html").read_text()
 
 
@@ -240,6 +240,10 @@ def test_nobody_stumbles_over_a_page_of_the_site(site):
                 shown.goto(page.as_uri())
                 if found := shown.evaluate(look):
                     faults[str(page.relative_to(site))] = found
+        shown.goto((site / "zh" / "index.html").as_uri())  # opened as a file, its search works, and speaks Chinese
+        shown.locator(".md-search__button").click()
+        shown.keyboard.type("外推")
+        shown.get_by_text(re.compile(r"^\d+ 个结果$")).wait_for()
     assert faults == {}
 
 

@@ -141,8 +141,8 @@ FRONT = {  # heads of the front pages' table, and words in it: of the base model
         "16k 处找到的远处数字",
         "32k 处",
         "对 8k 文本的损害",
-        "未改动，仅读最后 8k",
-        "未改动",
+        "原模型，仅读最后 8k",
+        "原模型",
         "未见差异",
     ),
 }

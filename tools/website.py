@@ -9,6 +9,7 @@ for each, and site/llms-full.txt has them all.
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import pkgutil
 import re
@@ -35,6 +36,31 @@ CARRIED = {
 }
 LEFT_OUT = "[English](findings.md)，带图。各条论断见 [claims.md](claims.md)（英文）。"  # pages that the site has not
 CHINESE = "中文"  # the section of mkdocs.yml that is built in Chinese
+DESCRIPTION = "长度外推的各种方法，可以组合，适用于任意因果语言模型"
+AROUND = {  # the frame of a page in Chinese: sections of mkdocs.yml, and its two colors
+    "Ropewalk": "English",
+    "Guides": "更多指南（英文）",
+    "Families": "模型家族（英文）",
+    "Reference": "参考（英文）",
+    "Background": "背景（英文）",
+    "Dark": "深色",
+    "Light": "浅色",
+}
+SEARCH = {  # what Zensical's script says of a search, which its own translations leave in English
+    '"Search"': "查找",
+    '"Search results"': "查找结果",
+    '"Close search"': "关闭查找",
+    '"No results"': "没有结果",
+    r'"Loading search\u2026"': "正在加载",
+    '"result"': "个结果",
+    '"results"': "个结果",
+}
+# From a file no browser reads search.json or starts a worker; Zensical's script loads search.js there, which is this.
+FROM_FILES = """var __index = {index};
+Worker = class extends Worker {{
+  constructor() {{ super(URL.createObjectURL(new Blob([{worker}]))); }}
+}};
+"""
 IN_ENGLISH = re.compile(r"（\[英文\]\([^)]*\)）")  # beside a link to a page in Chinese
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
@@ -131,14 +157,46 @@ def build(root: Path, config: str) -> None:
         sys.exit(done.returncode)
 
 
+def for_readers_of_chinese(config: dict[str, Any]) -> dict[str, Any]:
+    """The same site with a frame in Chinese: Chinese pages first, then what there is in English alone."""
+    theme, nav = json.loads(json.dumps([config["theme"], config["nav"]]))  # a copy
+    pages = {f"zh/{page}" for _, _, page in pages_of(nav)} & {page for _, _, page in pages_of(nav)}
+    for section in nav:
+        ((title, under),) = section.items()
+        if isinstance(under, list):
+            section[title] = [entry for entry in under if f"zh/{next(iter(entry.values()))}" not in pages]
+    nav.sort(key=lambda section: CHINESE not in section)
+    for color in theme["palette"]:
+        color["toggle"]["name"] = AROUND[color["toggle"]["name"]]
+    named = [{AROUND.get(title, title): under for title, under in section.items()} for section in nav]
+    return {**config, "site_description": DESCRIPTION, "theme": {**theme, "language": "zh"}, "nav": named}
+
+
+def finish_search(site: Path) -> None:
+    """Search speaks the language of its page, and works where the site is opened as files."""
+    (script,) = site.glob("assets/javascripts/bundle.*.js")
+    (worker,) = site.glob("assets/javascripts/workers/search.*.js")
+    text = script.read_text()
+    for english, chinese in SEARCH.items():
+        if english not in text:
+            sys.exit(f"{script} does not say {english}: write in website.py what it says")
+        text = text.replace(english, f'(document.documentElement.lang==="zh"?"{chinese}":{english})')
+    script.write_text(text)
+    index = (site / "search.json").read_text()
+    (site / "search.js").write_text(FROM_FILES.format(index=index, worker=json.dumps(worker.read_text())))
+
+
 def lead_to_the_other_language(site: Path) -> None:
-    """The languages in the head of a page lead to the same page, where a language has it."""
+    """The languages in the head of a page lead to the same page, where a language has it; so does the logo."""
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     for page in pages:
         text, english = (site / page).read_text(), page.removeprefix("zh/")
         for language, place, home in (("en", english, "index.html"), ("zh", f"zh/{english}", "zh/index.html")):
             link = os.path.relpath(place if place in pages else home, PurePosixPath(page).parent)
             text = re.sub(rf'href="[^"]*"(?= hreflang="{language}")', f'href="{link}"', text)
+        if page != english:
+            front = os.path.relpath("zh/index.html", PurePosixPath(page).parent)
+            text = re.sub(r'href="[^"]*"(?= title="Ropewalk")', f'href="{front}"', text)
         (site / page).write_text(text)
 
 
@@ -150,9 +208,7 @@ def main(root: Path) -> None:
     config = yaml.safe_load((root / "mkdocs.yml").read_text())
     with TemporaryDirectory(dir=root, prefix=".site-") as folder:  # in the root, to which the paths of a config lead
         chinese = Path(folder).name
-        theme = {**config["theme"], "language": "zh"}
-        sections = sorted(config["nav"], key=lambda section: CHINESE not in section)
-        in_chinese = {**config, "site_dir": f"{chinese}/site", "theme": theme, "nav": sections}
+        in_chinese = {**for_readers_of_chinese(config), "site_dir": f"{chinese}/site"}
         place = root / f"{chinese}.yml"
         try:
             place.write_text(yaml.safe_dump(in_chinese, allow_unicode=True, sort_keys=False))
@@ -163,6 +219,7 @@ def main(root: Path) -> None:
         shutil.copytree(root / chinese / "site" / "zh", root / "site" / "zh", dirs_exist_ok=True)
     write_markdown(root, root / "site")
     lead_to_the_other_language(root / "site")
+    finish_search(root / "site")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def _too_strong(measured: Measured) -> list[Error]:
             f"copy {4 * zoo.trained} tokens back is worth {points(far)} points (F3).",
             Verdict(DISAGREES if far[:3] == (0, 0, 0) else kind_of([far])),
             "文章 2：4,096 的窗口经 32 层可达 131,000 个 token。",
-            f"名义上按定义成立。我们 {zoo.trained} 的窗口经各层名义上可达 {zoo.reach}，{4 * zoo.trained} 个 token "
+            f"按定义，理论上成立。我们 {zoo.trained} 的窗口经各层理论上可达 {zoo.reach}，{4 * zoo.trained} 个 token "
             "之前的原文"
             f"却没有带来收益（{points(far)} 个百分点，F3）。",
         ),
@@ -115,7 +115,7 @@ def _too_strong(measured: Measured) -> list[Error]:
             Verdict(kind_of(lost)),
             "文章 3：PI 让模型能够理解超出长度的位置。",
             f"不训练则不能：8 倍处 PI 的损失为 {nat(pi['31 M'])} nat（3100 万）和 {nat(pi['carried'])} nat"
-            f"（自带模型），而 1 倍处为 {nat(own['31 M'])} 和 {nat(own['carried'])}。比不改动好 {more(better[0])} 和 "
+            f"（自带模型），而 1 倍处为 {nat(own['31 M'])} 和 {nat(own['carried'])}。比原模型好 {more(better[0])} 和 "
             f"{more(better[1])} nat（F4）。",
         ),
     ]

@@ -84,7 +84,7 @@ def _collapse(measured: Measured) -> Finding:
             models=ONE,
         ),
         chinese=Words(
-            title="不加改动的 RoPE 一超出训练长度就崩溃",
+            title="普通 RoPE 一超出训练长度就失效",
             effect="",
             text=f"SmolLM2 在 8k 处的损失是 {nats(short)} nat，16k 处 {nats(middle)}，32k 处 {nats(long)}。"
             f"自带模型从 1 倍的 {nat(of_carried[1])} 升到 2 倍的 {nat(of_carried[2])} 和 8 倍的 {nat(of_carried[8])}；"
@@ -185,7 +185,7 @@ def _windows(measured: Measured) -> Finding:
             text=f"SmolLM2 在 32k 处用 StreamingLLM，损失与仅读最后 8k 相差 {more(above['streaming'], 3)} nat，"
             f"但更早的数字只找到 {percent(found['streaming'])}（`self_extend+log_n` 找到 "
             f"{percent(found['self_extend+log_n'])}）。自带模型在 8 倍处用窗口是 {nat(losses['window'], 3)} nat，"
-            f"不改动是 {nat(losses[UNCHANGED], 3)}，passkey 却只找到 {percent(keys['window'], 0)}。",
+            f"原模型是 {nat(losses[UNCHANGED], 3)}，passkey 却只找到 {percent(keys['window'], 0)}。",
             models=ONE_CHINESE,
         ),
         claims=(
@@ -268,7 +268,7 @@ def _far_text(measured: Measured) -> Finding:
             f"小模型上，窗口、StreamingLLM、LM-Infinite、xPos 从四倍长度之前的原文得到的恰好是 "
             f"{points(gain['rope_under_window'])} 个百分点，YaRN {points(gain['rope_under_yarn'])}，HWFA "
             f"{points(gain['hwfa'])}，"
-            f"ALiBi {points(gain['alibi'])}；名义上的“层数×窗口”没有一个模型达到。",
+            f"ALiBi {points(gain['alibi'])}；理论上的“层数×窗口”没有一个模型达到。",
             models="SmolLM2（一个模型）；小模型（3 或 5 个种子）",
         ),
         claims=(

@@ -35,7 +35,7 @@ ENGLISH, CHINESE, PICTURES = RESULTS / "findings.md", RESULTS / "findings.zh.md"
 
 def pages() -> dict[Path, str]:
     """Both, as the records say them."""
-    return {ENGLISH: _filled(ENGLISH, _english()), CHINESE: _filled(CHINESE, _chinese())}
+    return {ENGLISH: _filled(ENGLISH, _english()), CHINESE: _filled(CHINESE, _chinese()).replace(" %", "%")}
 
 
 def _filled(place: Path, parts: dict[str, str]) -> str:

@@ -126,9 +126,9 @@ def real_models_chinese(measured: Measured) -> list[str]:
     above = {(line, n): real.over_alone(line, n) for line in (best, "yarn", "streaming") for n in (half, longest)}
     found = {line: real.far_found(line, longest) for line in (UNCHANGED, best, "yarn")}
     return [
-        "**在 2 倍和 4 倍处，没有一种不经训练的扩展确定地优于不改动、仅读最后 8k。** 最好的 "
+        "**在 2 倍和 4 倍处，没有一种不经训练的扩展确定地优于原模型仅读最后 8k。** 最好的 "
         f"`{best}` 相差 {more(above[best, half], 3)} nat（16k）和 {more(above[best, longest], 3)}（32k）。",
-        f"**扩展的收益在于能用上远处的文本。** 32k 处，8k 以外的数字，不改动找到 {percent(found[UNCHANGED], 0)}，"
+        f"**扩展的收益在于能用上远处的文本。** 32k 处，8k 以外的数字，原模型找到 {percent(found[UNCHANGED], 0)}，"
         f"`{best}` 找到 {percent(found[best], 0)}，`yarn` 找到 {percent(found['yarn'], 0)}。",
         f"**`yarn` 在任何长度上都高出约 0.1 nat**：16k 处 {more(above['yarn', half], 3)}，32k 处 "
         f"{more(above['yarn', longest], 3)}。",

@@ -88,7 +88,7 @@ def _ranking(measured: Measured) -> Finding:
         chinese=Words(
             title="真实模型上，不经训练的扩展都不比仅读最后 8k 更好；收益在于能用上远处的文本",
             effect="",
-            text=f"SmolLM2 上，与不改动、仅读最后 8k 相比：`{BEST}` 在 16k 处 {more(above[BEST, half], 3)} nat，32k 处 "
+            text=f"SmolLM2 上，与原模型仅读最后 8k 相比：`{BEST}` 在 16k 处 {more(above[BEST, half], 3)} nat，32k 处 "
             f"{more(above[BEST, longest], 3)}，找到 {percent(found[BEST, longest], 0)} 的远处数字；`yarn` 在 16k、"
             "32k 处 "
             f"{more(above['yarn', half], 3)}、{more(above['yarn', longest], 3)}，在 8k 的短文本上也要 "
@@ -155,7 +155,7 @@ def _dynamic(measured: Measured) -> Finding:
         name="dynamic",
         verdicts=(
             Verdict(BY_CONSTRUCTION if exact else DISAGREES, "short texts stay", "短文本不变"),
-            Verdict(kind_of([softer]), "no collapse beyond the set length", "超出设定长度不崩溃"),
+            Verdict(kind_of([softer]), "no collapse beyond the set length", "超出设定长度不失效"),
         ),
         english=Words(
             title="Dynamic scaling leaves short texts alone and is gentle beyond the length it was set for",
@@ -175,7 +175,7 @@ def _dynamic(measured: Measured) -> Finding:
             "alone",
         ),
         chinese=Words(
-            title="动态缩放不改变短文本，超出设定长度也不会崩溃",
+            title="动态缩放不改变短文本，超出设定长度也不会失效",
             effect="",
             text=f"在短文本上，YaRN 使 SmolLM2 的损失升高 {nats(harm['SmolLM2: YaRN'][1], 3)} nat，使 3100 "
             "万的模型升高 "

@@ -85,7 +85,7 @@ def _pairs(measured: Measured) -> Finding:
             text=f"小模型在 8 倍处：只放慢转得慢的维度对，准确率 {percent(right[SLOW])}；只放慢转得快的，"
             f"{percent(right[FAST])}。"
             f"自带模型在 8 倍处：NTK-by-parts {nats(losses['by_parts'])} nat，NTK {nats(losses['ntk'])}，"
-            f"PI {nats(losses['pi'])}，不改动 {nats(losses['rope'])}。",
+            f"PI {nats(losses['pi'])}，原模型 {nats(losses['rope'])}。",
             models=OURS_CHINESE,
         ),
         claims=(
@@ -226,7 +226,7 @@ def _log_n(measured: Measured) -> Finding:
             title="只有当所有相对距离都在训练范围内时，log-n 才有用",
             effect="",
             text=f"自带模型在 8 倍处，log-n 给 ReRoPE 带来 {more(gains['rerope'], 3)} nat，给 Self-Extend "
-            f"{more(gains['self_extend'], 3)}，给 YaRN {more(gains['yarn'], 3)}，给不改动的 RoPE "
+            f"{more(gains['self_extend'], 3)}，给 YaRN {more(gains['yarn'], 3)}，给普通 RoPE "
             f"{more(gains['rope'], 3)}"
             f"（正数为改善）。注意力的熵并不恒定：1 倍处 {nat(short)} nat，8 倍处 {nat(entropy['rope_under_log_n'])}"
             f"（没有 log-n 时 {nat(entropy['rope'])}）。",

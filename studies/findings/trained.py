@@ -144,7 +144,7 @@ def _falling(measured: Measured) -> Finding:
             effect="",
             text=f"从 2 倍到 8 倍，准确率的变化（百分点）：{shown.replace('; ', '；')}。8 倍处分别是 "
             f"{percent(right['alibi'])}、"
-            f"{percent(right['kerple'])}、{percent(right['sandwich'])}，不改动的 RoPE 是 {percent(right['rope'])}；"
+            f"{percent(right['kerple'])}、{percent(right['sandwich'])}，普通 RoPE 是 {percent(right['rope'])}；"
             "与只看窗口的 RoPE 相比，差别未定。",
             models=MODELS_CHINESE,
         ),
