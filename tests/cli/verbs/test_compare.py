@@ -282,10 +282,8 @@ def test_a_limit_that_is_too_short_for_the_first_table_is_said(small, tmp_path, 
     assert re.search(r"about \d+ min to the first table, of 1 text; ", said)
     assert re.search(r"the time limit leaves \d+ s; the first table is finished all the same", said)
     base, line = json.loads((tmp_path / "results.json").read_text())["candidates"]
-    for name, candidate in (
-        ("base model", base),
-        ("yarn", line),
-    ):  # figures of the first text, as soon as they are known
+    # Each figure of the first text, as soon as it is known.
+    for name, candidate in (("base model", base), ("yarn", line)):
         loss = candidate["rows"][-1]["samples"][0]["loss"]
         assert f"ropewalk: {name} at 64, text 1: loss {loss:.2f}" in said
 

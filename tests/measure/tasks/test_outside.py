@@ -191,15 +191,8 @@ def test_a_changed_file_is_measured_anew_and_an_unchanged_one_is_not(write, tmp_
 
     def losses(path):
         seen = []
-        run = measure_candidates(
-            who,
-            [],
-            [64],
-            store,
-            tasks=tasks_named(path, 2),
-            measuring=measuring,
-            progress=lambda cell, _: seen.append(cell),
-        )
+        how = {"measuring": measuring, "progress": lambda cell, _: seen.append(cell)}
+        run = measure_candidates(who, [], [64], store, tasks=tasks_named(path, 2), **how)
         assert len(seen) == 8
         return [sample["loss"] for row in run.base.rows if row.task.name == "counting" for sample in row.samples]
 
