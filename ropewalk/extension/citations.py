@@ -96,6 +96,7 @@ def _of_methods(extension: Extension) -> Iterator[tuple[str, str]]:
             yield method.origin.written or method.name, page_of(method).source
 
 
+@cache
 def _known() -> dict[str, Entry]:
     """By its number every paper of which Ropewalk names the author, as fully as anywhere: elsewhere it has less."""
     pages = [page for folder in (*FACTORS, *HOMES) for _, page in list_folder(folder)]

@@ -89,12 +89,20 @@ OWN: dict[str, dict[str, Any]] = {
         },
     },
 }
+FEW_EXPERTS = {"num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LINEAR = {f"linear_{which}_head_dim": 16 for which in ("key", "value")}
+LINEAR |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+NARROW: dict[str, dict[str, Any]] = {  # of other models, sizes that are large unless they are stated
+    "qwen3_next": {**FEW_EXPERTS, **LINEAR, "shared_expert_intermediate_size": 32},
+    "qwen3_5_text": LINEAR,
+    "glm4_moe": FEW_EXPERTS,
+}
 
 
 def tiny(name: str, attention: str | None = None, **changed: Any) -> Any:
     """A model of this type; norms are not left at 1, where they would hide."""
     torch.manual_seed(0)
-    config = AutoConfig.for_model(name, **{**BASE, **OWN.get(name, {}), **changed})
+    config = AutoConfig.for_model(name, **{**BASE, **NARROW.get(name, {}), **OWN.get(name, {}), **changed})
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     for parameter in model.parameters():
         if parameter.dim() == 1:
