@@ -184,13 +184,8 @@ def carried():
     return [path for path, row in rows_in(BOARD).items() if row["settings"]["model"] == "default"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=() if path.stem == "streaming" else pytest.mark.nightly)
-        for path in carried()
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", carried(), ids=lambda path: path.stem)
 def test_the_committed_rows_of_the_carried_model(path):
     """Two of their texts; where the standard library is another one, its texts are, and nothing can be said."""
     try:

@@ -69,6 +69,7 @@ def test_attention_of_one_head_is_drawn(page):
     assert "weight" in page.text_content("#heat .readout")
 
 
+@pytest.mark.nightly
 def test_both_sides_continue_a_text(page):
     page.fill("#message", "import os\nimport ")
     page.click("#send")

@@ -82,6 +82,7 @@ def test_how_far_a_head_looks_by_plain_softmax():
         assert shares == pytest.approx([float(by_query_head[:2].mean()), float(by_query_head[2:].mean())], rel=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_model_is_measured_for_the_order_and_reads_what_is_proposed(tmp_path):
     found = rw.fit(
         "default",

@@ -56,6 +56,7 @@ def loss_by_hand(model, extension, ids):
         return token_losses(model, ids[None]).loss(TARGET // 2)
 
 
+@pytest.mark.nightly
 def test_the_texts_that_judge_were_never_fitted_on(made):
     own, _ = made
     fitted, judged = own.fitted_on.subject.passages(2), own.judged_on.subject.passages(3)

@@ -161,6 +161,7 @@ def test_weight_0_is_training_as_it_was(tmp_path):
     assert all(torch.equal(value, after[name]) for name, value in plain.model.state_dict().items())
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
 def test_stopped_it_goes_on_with_the_same_numbers_and_adapters_learn_by_it(tmp_path):
     def adapted(model):

@@ -43,6 +43,7 @@ def models():
     return {"": carried()} | {line: rw.extend(carried(), line, target_len=TARGET).model for line in lines}
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(
     ("line", "protocol"), [("yarn", echo), ("yarn", prefixes), ("yarn+log_n", echo), ("rerope+log_n", echo)]
 )

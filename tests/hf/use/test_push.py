@@ -134,6 +134,7 @@ def test_the_licence_is_that_of_the_base_models_card_or_none(hub, tmp_path):
     assert "license" not in card_of(hub, "owner/three").data.to_dict()
 
 
+@pytest.mark.nightly
 def test_figures_of_a_comparison(hub, tmp_path, capsys):
     compared = rw.compare("default", [YARN], lengths=[640], samples=2, tasks="passkey:filler=grass")
     model = rw.load("default")
