@@ -183,7 +183,7 @@ def test_the_page_opens_with_what_the_model_showed(opened, shown):
     assert page.text_content("#lead-curve .readout").startswith("Token 767: base model ")
     page.fill("#line-b", "yarn")
     page.wait_for_function(
-        "() => document.querySelector('#lead-missing').textContent.includes('ropewalk page MODEL yarn')"
+        "() => document.querySelector('#lead-missing').textContent.includes('ropewalk page default rope yarn --to 768')"
     )
     assert page.text_content("#lead-sentence") == "The base model breaks at 600 tokens."
     page.click("button[data-language=zh]")

@@ -111,7 +111,7 @@ def test_a_line_that_is_not_in_the_page_names_the_command_that_writes_it(opened)
     page.fill("#line-a", "yarn:factor=3")
     page.wait_for_selector("#about-a .wrong")
     said = page.text_content("#about-a .wrong")
-    assert "ropewalk page MODEL yarn:factor=3 --to 32768" in said
+    assert "ropewalk page MODEL yarn:factor=3 rerope+log_n --to 32768" in said
     assert "ropewalk serve MODEL" in said
     assert page.get_attribute("#line-a", "aria-invalid") == "true"
     assert page.text_content("#angles-a figcaption") == before  # the last line that was drawn
@@ -136,6 +136,8 @@ def test_a_wrong_name_is_refused_and_kept_out_of_the_address(opened, typed, said
     page.fill("#line-a", typed)
     page.wait_for_selector("#about-a .wrong")
     assert page.text_content("#about-a .wrong") == said
+    assert page.locator("#use-a li").all_inner_texts() == [said, "The figures above show pi in its place."]
+    assert page.locator("#use-a pre, #use-both pre").count() == 0  # no command of a line that is refused
     assert page.evaluate("location.hash") == "#a=pi&lang=en"
     assert page.title() == "pi | rerope+log_n · a usual Llama · Ropewalk"
 

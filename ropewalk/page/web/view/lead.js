@@ -69,13 +69,16 @@ Ropewalk.lead = (() => {
 
   // At which length was read, where that is not the target; and what A and B have no curve for: refused by the model, or not read.
   function missing() {
-    const absent = ["a", "b"].map((side) => state[side].trim()).filter((line) => !example.losses[line] && !Ropewalk.lines.problem(line));
+    const absent = ["a", "b"].map((side) => state[side].trim()).filter((line) => !example.losses[line] && !isWrong(line));
     const said = state.to === example.length ? [] : [make("span", {}, t("lead_read_at", { length: whole(example.length) }), " ")];
     return [...said, ...[...new Set(absent)].map(reasonOf)];
   }
 
+  // What the field says itself.
+  const isWrong = (line) => Ropewalk.lines.problem(line) || Ropewalk.data.find(line, state.to)?.refused;
+
   function reasonOf(line) {
-    const said = example.refused[line] ?? t("lead_unread", { line: Ropewalk.use.quoted(line) });
+    const said = example.refused[line] ?? t("lead_unread", { line, command: Ropewalk.use.pageCommand() });
     return make("span", {}, said, " ");
   }
 

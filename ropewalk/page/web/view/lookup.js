@@ -104,7 +104,7 @@ Ropewalk.lookup = (() => {
         "tr",
         { onpointerenter: light(true), onpointerleave: light(false) },
         make("td", { class: "bar" }, bar, make("span", {}, `${number(100 * weight)}%`)),
-        make("td", { class: "far" }, t("lookup_back", { distance: whole(place - key) })),
+        make("td", { class: "far" }, place === key ? t("lookup_itself") : t("lookup_back", { distance: whole(place - key) })),
         make("td", { class: "word" }, beside(key - AROUND, key), make("b", {}, quoted(key)), beside(key + 1, key + AROUND)),
       );
     });

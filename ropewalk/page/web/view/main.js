@@ -71,7 +71,7 @@
     Ropewalk.live.redraw();
   }
 
-  // One line: what it is, or why it is not drawn. Then the last line that was drawn stays.
+  // One line: what it is, or why it is not drawn. Then the last line that was drawn stays, and says which is `wrong`.
   function read(side) {
     const input = byId(`line-${side}`),
       about = byId(`about-${side}`),
@@ -88,8 +88,9 @@
     }
     if (waits) askSoon();
     fill(about, make("span", waits ? {} : { class: "wrong" }, waits ? t("asking") : why(side, line, drawing)));
-    const kept = find(last[side], state.to);
-    return kept && !kept.refused ? kept : find(BASE, state.to);
+    const kept = find(last[side], state.to),
+      shown = kept && !kept.refused ? kept : find(BASE, state.to);
+    return waits ? shown : { ...shown, wrong: { line, said: about.textContent } };
   }
 
   function why(side, line, drawing) {
@@ -97,7 +98,7 @@
     if (live) return failed[side].said;
     const wrong = problem(line);
     if (wrong) return wrong;
-    return t("not_here", { command: `ropewalk page MODEL ${Ropewalk.use.quoted(line)} --to ${state.to}` });
+    return t("not_here", { command: Ropewalk.use.pageCommand() });
   }
 
   // Ask for what is not drawn yet, once nobody types.

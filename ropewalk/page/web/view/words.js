@@ -36,8 +36,8 @@ Ropewalk.words = (() => {
     lead_mark: ["breaks at {at}", "在 {at} 处失效"],
     lead_readout: ["Token {x}: {losses} nats", "第 {x} 个 token：{losses} nat"],
     lead_unread: [
-      "{line} was not read with this page; ropewalk page MODEL {line} reads it, if the model takes it.",
-      "本页未用 {line} 实测；若写法有效，ropewalk page MODEL {line} 会测。",
+      "{line} was not read with this page; this reads it, if the model takes it: {command}",
+      "本页未用 {line} 实测；若写法有效，这样会测：{command}",
     ],
     lookup: ["Where a token looks", "一个 token 在看哪里"],
     lookup_about: [
@@ -46,6 +46,7 @@ Ropewalk.words = (() => {
     ],
     lookup_said: ["{token}, token {place}", "{token}，第 {place} 个 token"],
     lookup_back: ["{distance} back", "前 {distance}"],
+    lookup_itself: ["itself", "自身"],
     lookup_share: [
       "{count} keys with {share}% of the attention. The line under the arcs is solid over distances of training.",
       "{count} 个键占注意力的 {share}%。弧线下方的横线，实线部分是训练时见过的距离。",
@@ -62,6 +63,10 @@ Ropewalk.words = (() => {
     walk_play: ["Play", "播放"],
     walk_pause: ["Pause", "暂停"],
     walk_beyond: ["farther than in training", "比训练时更远"],
+    walk_within: [
+      "The target length, {to} tokens, is within training: nothing is new there. The steps show {length} tokens.",
+      "目标长度 {to} token 在训练长度之内，没有新的东西。各步显示的是 {length} token。",
+    ],
     walk_slider: ["Position of the token", "token 的位置"],
     walk_position: [
       "Position {position}. Below each dial: the pair, and how many tokens it takes for a turn.",
@@ -75,8 +80,8 @@ Ropewalk.words = (() => {
     ],
     walk_number: ["1. A position is a number in base β", "1. 位置是一个 β 进制数"],
     walk_number_says: [
-      "Each pair of dimensions turns by a fixed angle with every token, as the digits of a counter do. The base is β = {base}^(2/d) = {beta}, with {pairs} digits: the fastest comes round every {fast} tokens, the slowest every {slow}. The thin hand is the token before.",
-      "每过一个 token，每对维度转过固定的角度，如同计数器的各位数字。进制是 β = {base}^(2/d) = {beta}，共 {pairs} 位：最快的一位每 {fast} 个 token 转一圈，最慢的每 {slow} 个。细针是前一个 token。",
+      "Each pair of dimensions turns by a fixed angle with every token, as the digits of a counter do. Of a head, d = {dims} dimensions rotate, two for a digit: {pairs} digits in base β = {base}^(2/d) = {beta}. The fastest comes round every {fast} tokens, the slowest every {slow}. The thin hand is the token before.",
+      "每过一个 token，每对维度转过固定的角度，如同计数器的各位数字。每个头旋转 d = {dims} 维，两维为一位，共 {pairs} 位，进制 β = {base}^(2/d) = {beta}。最快的一位每 {fast} 个 token 转一圈，最慢的每 {slow} 个。细针是前一个 token。",
     ],
     walk_trained: ["2. What training has seen", "2. 训练见过什么"],
     walk_trained_says: [
@@ -153,6 +158,7 @@ Ropewalk.words = (() => {
       "This page does not hold that line. If the model takes it, this writes a page with it: {command}; or start ropewalk serve MODEL, whose page draws what you type.",
       "本页没有这个扩展。若写法有效，这样写入页面：{command}；或运行 ropewalk serve MODEL，其页面会画出你输入的内容。",
     ],
+    drawn_instead: ["The figures above show {line} in its place.", "上面的图画的是 {line}。"],
     no_method: ["There is no method '{name}'.", "没有名为 '{name}' 的方法。"],
     no_method_close: ["There is no method '{name}'; did you mean '{close}'?", "没有名为 '{name}' 的方法；是否指 '{close}'？"],
     no_parameter: ["{name} has no parameter '{key}'; it takes {known}.", "{name} 没有参数 '{key}'；可用：{known}。"],
