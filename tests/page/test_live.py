@@ -116,7 +116,7 @@ def test_where_the_base_model_breaks_is_marked(live):
     page.click("button:text-is('Measure')")
     page.wait_for_selector("#curve canvas")
     words = page.text_content("#curve figcaption")
-    place = int(words.rpartition("breaks at ")[2])
+    place = int(words.rpartition("breaks at ")[2].partition(",")[0])
     assert TRAINED <= place <= TRAINED + 8
     page.fill("#text", " ".join(TEXT.split()[:30]))
     page.click("button:text-is('Measure')")

@@ -23,11 +23,11 @@ Ropewalk.lead = (() => {
       window: example.window,
     });
     fill(byId("lead-missing"), ...missing());
-    caption(figure, make("b", {}, t("lead_title")), make("span", {}, drawn.map(key)));
+    caption(figure, make("b", {}, t("lead_title")), make("span", {}, [...drawn, { accent: "known", name: alone() }].map(key)));
     show(figure, {
       title: `${t("lead_title")}. ${sentence}. ${t("keyboard")}`,
-      data: [example.at, ...drawn.map(({ line }) => example.losses[line])],
-      series: drawn.map(({ accent, dash }) => ({ accent, dash, width: 2 })),
+      data: [example.at, example.alone, ...drawn.map(({ line }) => example.losses[line])],
+      series: [{ accent: "known", width: 1.5 }, ...drawn.map(({ accent, dash }) => ({ accent, dash, width: 2 }))],
       x: { label: t("position_axis"), tick: Ropewalk.dom.tokens, range: [0, example.length], splits: multiples },
       y: { label: t("loss_axis") },
       marks: [{ x: Ropewalk.data.model.trained_len, label: t("trained_mark") }, ...drawn.flatMap(mark)],
@@ -50,6 +50,9 @@ Ropewalk.lead = (() => {
     return drawn;
   }
 
+  // What a line is held beside: the same whatever A and B are.
+  const alone = () => t("lead_alone", { trained: whole(Ropewalk.data.model.trained_len) });
+
   function words({ line, name }) {
     const { kind, at, more } = example.found[line];
     const subject = line === BASE ? t("lead_base") : `${name}${t("lead_gap")}`;
@@ -58,7 +61,7 @@ Ropewalk.lead = (() => {
   }
 
   const key = ({ accent, dash, name }) => {
-    const kind = accent === "soft" ? "bare" : `side-${accent}`;
+    const kind = { soft: "bare", known: "alone" }[accent] ?? `side-${accent}`;
     return make("span", { class: `key ${kind}${dash ? "" : " solid"}` }, name);
   };
 
