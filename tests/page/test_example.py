@@ -215,7 +215,8 @@ def test_a_picture_names_its_lines_and_the_page_its_model(opened, shown, example
     page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
     assert page.title() == f"rope | rerope+log_n · {example['model']} · Ropewalk"
     assert page.text_content("#model-summary").startswith(f"{example['model']}, trained on 512 tokens")
-    for figure, name in (("lead-curve", "lead-curve-rope-rerope+log_n"), ("matrix-b", "matrix-b-rerope+log_n")):
+    for name in ("lead-curve-rope-rerope+log_n", "matrix-b-rerope+log_n", "lookup-rope-rerope+log_n", "walk-1"):
+        figure = name.partition("-r")[0].removesuffix("-1")
         with page.expect_download() as saved:
             page.click(f"#{figure} .save")
         assert saved.value.suggested_filename == f"ropewalk-{name}.png"

@@ -48,6 +48,7 @@ def test_it_works_under_a_policy_that_allows_its_own_scripts_alone(opened):
         page.click("button:text-is('Measure')")
         page.wait_for_selector("#curve canvas")
         page.locator("#matrix-a canvas").hover()
+        assert page.evaluate("Ropewalk.share.picture(document.getElementById('walk')).then(({ width }) => width)") > 800
         assert (said, raised) == ([], [])
         assert {url.removeprefix(address) for url in asked} == {"", "v1/models", "api/losses"}
 

@@ -198,13 +198,24 @@ def test_it_fits_a_phone(walking, language):
 
 
 def test_a_figure_is_saved_as_a_picture_and_a_link_is_copied(walking):
-    page = walking("#lang=en&step=4", permissions=["clipboard-read", "clipboard-write"])
+    page = walking("#lang=en&step=4", reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
     with page.expect_download() as saved:
         page.click("#decay .save")
     assert saved.value.suggested_filename == "ropewalk-decay-rope-rerope+log_n.png"
     head = Path(saved.value.path()).read_bytes()[:24]
     assert head.startswith(b"\x89PNG")
     assert int.from_bytes(head[16:20], "big") > 800
+    page.click("#walk-steps button:text-is('3')")
+    page.wait_for_selector("#walk-count:text-is('3 / 10')")
+    drawn = page.evaluate(  # the walk, which is no canvas: dials with the angles that are new
+        """() => Ropewalk.share.picture(document.getElementById("walk")).then((canvas) => {
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          const pixels = [...new Uint32Array(data.buffer)];
+          return pixels.filter((pixel) => pixel === 0xff2d2dcc).length / pixels.length; // --new, from its last byte
+        })"""
+    )
+    assert 0.01 < drawn < 0.2
+    page.click("#walk-steps button:text-is('4')")
     page.click("#share")
     page.wait_for_selector("#share:text-is('Copied')")
     assert page.evaluate("navigator.clipboard.readText()") == page.url

@@ -17,6 +17,7 @@ Ropewalk.lookup = (() => {
     if (!example) return;
     const isNew = !marked.size;
     if (isNew) build();
+    Ropewalk.share.offer(byId("lookup"));
     byId("lookup-text").setAttribute("aria-label", t("lookup_text"));
     show(chosen ?? example.queries.length - 1);
     if (isNew) reveal(marked.get(example.queries[chosen]));

@@ -67,6 +67,7 @@ Ropewalk.walk = (() => {
     byId("walk-next").disabled = state.step === STEPS.length;
     for (const [id, word] of [["walk-back", "walk_back"], ["walk-next", "walk_next"]]) byId(id).textContent = t(word);
     sayPlaying();
+    Ropewalk.share.offer(byId("walk"));
     const to = step.to?.(),
       slider = make("input", { type: "range", id: "walk-slider", min: 0, max: to, "aria-label": t("walk_slider") });
     slider.addEventListener("input", () => {
@@ -75,7 +76,7 @@ Ropewalk.walk = (() => {
       held = { position: Number(slider.value), end: to };
       place(scene, held.position);
     });
-    fill(byId("walk-scene"), scene.picture, ...(to === undefined ? [] : [slider]), make("p", { class: "readout", id: "walk-position" }));
+    fill(byId("walk-scene"), make("div", { "data-drawn": true }, scene.picture), ...(to === undefined ? [] : [slider]), make("p", { class: "readout", id: "walk-position", "data-told": true }));
     animate(scene, to);
   }
 
@@ -89,7 +90,7 @@ Ropewalk.walk = (() => {
       button("walk-play", toggle),
       make("span", { id: "walk-count", class: "said" }),
     );
-    const said = make("div", { "aria-live": "polite" }, make("h3", { id: "walk-title" }), make("p", { id: "walk-words" }));
+    const said = make("div", { "aria-live": "polite" }, make("h3", { id: "walk-title", "data-told": true }), make("p", { id: "walk-words", "data-told": true }));
     const jump = (index) => () => {
       stop();
       change({ step: index + 1 });
