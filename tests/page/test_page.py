@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,9 @@ def test_a_line_is_described(opened):
     assert "=⌊i/G⌋+w" in set_  # q_at = i//G + w - w//G
     assert page.locator("#about-a math [style]").count() == 0
     page.fill("#line-a", "hwfa")
-    page.wait_for_function("() => document.querySelector('#about-a code').textContent.includes('; in layer -1: ')")
+    page.wait_for_function(
+        "() => document.querySelector('#about-a code').textContent.includes('; in the last layer: ')"
+    )
 
 
 def test_a_line_that_is_not_in_the_page_names_the_command_that_writes_it(opened):
@@ -194,6 +197,9 @@ def test_what_a_method_does_is_said_in_the_language_of_the_page(opened):
         yarn, log_n = (catalogue()[name][word] for name in ("yarn", "log_n"))
         assert page.locator("#about-a span").first.text_content() == f"{yarn} {log_n}"
         assert page.locator("#names option[value=yarn]").text_content() == yarn
+        noted = page.locator("#about-a math").last.text_content()
+        assert ("截断" if language == "zh" else "clipped") in noted  # log_n clips
+        assert "strength" in noted  # a parameter
 
 
 def test_ideas_in_chinese_are_of_what_is_there():
@@ -214,6 +220,10 @@ def test_every_word_is_there_in_both_languages(scripts):
         assert chinese
     named = scripts.evaluate("[...document.querySelectorAll('[data-word]')].map((each) => each.dataset.word)")
     assert set(named) <= set(words)
+    formulas = " ".join(page.get("math", "") for page in catalogue().values())
+    noted = {unescape(text).strip("\xa0") for text in re.findall(r"<mtext>(.*?)</mtext>", formulas)}
+    values = {"over", "pairs", "kept", "centred", "scale temperature"}  # parameters and values of them
+    assert len(noted - values - set(scripts.evaluate("Ropewalk.words.NOTES"))) <= 3  # as of ideas in Chinese
     used = set(re.findall(r"\bt\(\"(\w+)\"", html()))
     warned = set(re.findall(r"\"(warn_\w+)\"", Path(warnings.__file__).read_text()))
     assert used | warned <= set(words)

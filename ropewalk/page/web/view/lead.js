@@ -81,7 +81,8 @@ Ropewalk.lead = (() => {
   const isWrong = (line) => Ropewalk.lines.problem(line) || Ropewalk.data.find(line, state.to)?.refused;
 
   function reasonOf(line) {
-    const said = example.refused[line] ?? t("lead_unread", { line, command: Ropewalk.use.pageCommand() });
+    const refused = example.refused[line],
+      said = refused ? t("refused_as", { said: refused }) : t("lead_unread", { line, command: Ropewalk.use.pageCommand() });
     return make("span", {}, said, " ");
   }
 

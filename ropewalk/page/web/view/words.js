@@ -133,7 +133,7 @@ Ropewalk.words = (() => {
     walk_cost: ["10. What each costs", "10. 各自的代价"],
     walk_cost_says: [
       "The same token, {token}, under each. None of them is free; which one is worth its price on your model is measured by ropewalk compare.",
-      "同一个 token（{token}）在各方法之下。没有一种是免费的；哪种对你的模型划算，用 ropewalk compare 实测。",
+      "同一个 token（{token}）在各方法之下。没有一种是免费的；哪种对你的模型划算，用 ropewalk compare 评测。",
     ],
     walk_seen: ["keys seen", "可见的键"],
     walk_far: ["furthest distance", "最远距离"],
@@ -151,7 +151,7 @@ Ropewalk.words = (() => {
     model: ["Model", "模型"],
     model_summary: [
       "{name}trained on {trained} tokens · {dims} dimensions of a head rotate · base {base} · {heads} heads · {layers} layers{own}",
-      "{name}训练长度 {trained} · 每头旋转 {dims} 维 · base {base} · {heads} 头 · {layers} 层{own}",
+      "{name}训练长度 {trained} · 每头旋转 {dims} 维 · 底数 {base} · {heads} 头 · {layers} 层{own}",
     ],
     usual_model: ["a usual Llama", "常见的 Llama"],
     read_texts: ["held-out texts: {texts} of {length} tokens", "{texts} 篇留出文本，各 {length} token"],
@@ -162,6 +162,7 @@ Ropewalk.words = (() => {
       "This page does not hold that line. If the model takes it, this writes a page with it: {command}; or start ropewalk serve MODEL, whose page draws what you type.",
       "本页没有这个扩展。若写法有效，这样写入页面：{command}；或运行 ropewalk serve MODEL，其页面会画出你输入的内容。",
     ],
+    refused_as: ["{said}", "不适用，原因是：{said}"],
     drawn_instead: ["The figures above show {line} in its place.", "上面的图画的是 {line}。"],
     no_method: ["There is no method '{name}'.", "没有名为 '{name}' 的方法。"],
     no_method_close: ["There is no method '{name}'; did you mean '{close}'?", "没有名为 '{name}' 的方法；是否指 '{close}'？"],
@@ -189,24 +190,26 @@ Ropewalk.words = (() => {
       "How the logit of an equal token falls with distance, and what the logits of a row are multiplied by.",
       "相同 token 的 logit 如何随距离下降，每一行的 logit 乘以多少。",
     ],
-    use: ["Use it", "使用"],
+    use: ["Use it", "用法"],
     use_about: [
       "The same two extensions on the command line, in Python and in engines.",
       "在命令行、Python 和推理引擎中使用这两个扩展。",
     ],
     live: ["On a live model", "在真实模型上"],
-    live_about: ["Your own text, and a conversation, under both extensions.", "在两个扩展下测量你自己的文本，并对话。"],
+    live_about: ["Your own text, and a conversation, under both extensions.", "在两个扩展下评测你自己的文本，并对话。"],
     live_none: [
       "This page stands alone. Start a server, and it measures your own text and chats here:",
-      "此页面目前独立运行。启动服务器后，可在这里测量自己的文本并对话：",
+      "此页面目前独立运行。启动服务器后，可在这里评测自己的文本并对话：",
     ],
     footer: ["Made by Ropewalk", "由 Ropewalk 生成，版本"],
     licences: ["Charts by uPlot (MIT).", "图表使用 uPlot（MIT）。"],
 
     in_layer: ["in layer {key}", "第 {key} 层"],
+    in_layers: ["in layers {key}", "第 {key} 层"],
+    in_last_layer: ["in the last layer", "最后一层"],
     formula: ["Formula and source", "公式与出处"],
     hint: ["Move over it, or use the arrow keys.", "移动指针或按方向键查看数值。"],
-    compare_both: ["Compare both by measurement", "实测比较两者"],
+    compare_both: ["Compare both by measurement", "评测两者"],
     none_new: ["every angle is known from training", "所有角度在训练中都出现过"],
     some_new: ["{count} of {pairs} pairs meet new angles", "{pairs} 对中有 {count} 对遇到新角度"],
     no_rotation: ["nothing rotates", "没有旋转"],
@@ -276,11 +279,11 @@ Ropewalk.words = (() => {
     warn_tuning: ["Its authors fine-tune the model with it first.", "其作者先用它微调模型。"],
     warn_static: [
       "A static schedule: answers to short prompts change too. dynamic_yarn keeps them exact.",
-      "静态方案：短提示的回答也会改变。dynamic_yarn 保持短提示不变。",
+      "静态方案：短 prompt 的回答也会改变。dynamic_yarn 不改变短 prompt。",
     ],
     warn_ntk: [
       "ntk reaches a quarter to half of its factor: for {times}× write ntk:factor={double} or more.",
-      "ntk 只能达到其倍数的四分之一到一半：要 {times} 倍，请写 ntk:factor={double} 或更大。",
+      "ntk 只能达到标称倍数的四分之一到一半：要 {times} 倍，请写 ntk:factor={double} 或更大。",
     ],
     warn_forgets: [
       "Keys that leave the window are forgotten: good for endless text, useless for looking something up.",
@@ -318,8 +321,8 @@ Ropewalk.words = (() => {
       "颜色越浓，模型越意外。曲线显示每个模型从哪里开始失效。",
     ],
     your_text: ["your text", "你的文本"],
-    measure: ["Measure", "测量"],
-    measuring: ["Measuring…", "测量中…"],
+    measure: ["Measure", "评测"],
+    measuring: ["Measuring…", "评测中…"],
     no_text: ["Paste a text first.", "请先粘贴文本。"],
     mean_loss: ["{name}: mean loss {mean} nats per token", "{name}：平均损失 {mean} nat / token"],
     token_readout: ["Token {place} {token}: A {a}, B {b} nats", "第 {place} 个 token {token}：A {a}，B {b} nat"],
@@ -351,6 +354,95 @@ Ropewalk.words = (() => {
     strange: ["The server's answer was not understood.", "无法理解服务器的应答。"],
     unreachable: ["The server does not answer.", "服务器没有应答。"],
   };
+  // What formulas have in words, beside signs and names of parameters: in the order in which the English has them.
+  const NOTES = {
+    "after the top-p filter": "经 top-p 过滤",
+    "all before": "更早的全部",
+    and: "和",
+    ascending: "升序",
+    at: "当",
+    "at first": "为初值",
+    "at most": "最多",
+    "before training": "（训练前）",
+    "below the model's": "小于模型的",
+    beyond: "超出部分",
+    "beyond it": "超出部分",
+    clipped: "截断",
+    "cut to": "截到",
+    dimensions: "维上",
+    "distinct random members of": "个互不相同的随机数，取自",
+    else: "否则",
+    elsewhere: "其余",
+    "entropy of": "下列分布的熵：",
+    "evenly spaced": "等距",
+    "followed by every second slope of": "再隔一个取一个斜率，取自",
+    for: "当",
+    "for a model without its own schedule": "模型没有自带频率方案时",
+    "for distances above": "距离大于",
+    "for keys": "对键",
+    "for length": "当长度",
+    "for models trained with it": "用于以它训练的模型",
+    "for others": "其余",
+    "for rows within the trained length": "训练长度以内的行",
+    "for the": "最慢的",
+    "from": "从",
+    "from the fastest": "从其中最快的数起",
+    group: "组",
+    heads: "头",
+    holds: "含",
+    "how often pair": "维度对",
+    "in group": "属于组",
+    inference: "推理",
+    "inner's": "内层的",
+    "inner's scale with factor": "内层的缩放，factor",
+    "interpolated in": "插值于",
+    "key head": "键头",
+    "key heads": "键头",
+    learned: "可学习",
+    likewise: "同理",
+    "not renormalised": "不再归一化",
+    of: "中，按",
+    "of contexts": "（属于上下文）",
+    "of every pair": "每一对",
+    "of pair": "维度对",
+    "of the inner schedule": "取自内层方案",
+    "of which": "其中",
+    or: "或",
+    "or the model's own schedule": "或模型自带的频率方案",
+    "otherwise those of the next lower power": "否则取比它小的最大 2 次幂",
+    "over all other keys": "（其余所有键）",
+    "over the contexts": "在上下文",
+    "over those": "在这",
+    pair: "维度对",
+    "previous chunk": "前一块",
+    read: "读入",
+    rotations: "圈",
+    "rounded up to the end of its group": "上取到所在组的末尾",
+    "same chunk": "同一块",
+    "slowest pairs that rotate": "个会旋转的维度对",
+    stays: "仍为",
+    "survives its own filter": "通过自己的过滤",
+    "the group of token": "下列 token 的组号：",
+    "the maximum elsewhere": "其余取最大值",
+    "the mean elsewhere": "其余取均值",
+    "the number of pairs with": "满足此式的维度对数：",
+    "the real-valued index at which a pair makes": "实数序号：该处的一对转",
+    "the row's position": "该行的位置",
+    "the sum of": "为此式之和：",
+    "is the sum of": "为此式之和：",
+    "is a power of two": "是 2 的幂",
+    to: "到",
+    tokens: "个 token",
+    training: "训练",
+    "turns fastest": "转得最快",
+    "turns in the trained length": "在训练长度内的圈数",
+    unclipped: "不截断",
+    "what the model rotates": "模型旋转的维数",
+    where: "当",
+    "where they keep their distance": "（若保持距离）",
+    "with factor": "，factor",
+    written: "生成",
+  };
   const LANGUAGES = ["en", "zh"];
   let language = "en";
 
@@ -368,7 +460,16 @@ Ropewalk.words = (() => {
     return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
   }
 
+  const ALONE = ["ascending", "dimensions", "holds", "inference", "read", "rotations", "unclipped", "written"]; // set as names
+
+  // A word of a formula, with the spaces around it; what has no Chinese stays, and names of parameters do.
+  function note(text, element = "mtext") {
+    const word = text.trim(),
+      told = element === "mtext" || ALONE.includes(word);
+    return language === "zh" && told && Object.hasOwn(NOTES, word) ? text.replace(word, NOTES[word]) : text;
+  }
+
   const ofBrowser = () => (/^zh\b/i.test(navigator.language) ? "zh" : "en");
 
-  return { t, choose, ofBrowser, current: () => language, WORDS };
+  return { t, note, choose, ofBrowser, current: () => language, WORDS, NOTES };
 })();
