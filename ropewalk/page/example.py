@@ -8,7 +8,7 @@ however many lines are read.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -71,9 +71,10 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
             begun = time.monotonic()
             words = subject.tokenizer.batch_decode([[one] for one in ids_bn[0].tolist()])
             rows = queries(words[:-1])  # the last token is told, not read
+            count = len(extensions) + 1
             losses, keys = _read(subject, extensions, ids_bn, rows, refused, bar)
             with subject.as_trained():
-                alone = read_alone(subject.model, ids_bn, known)
+                alone = read_alone(subject.model, ids_bn, known, lambda part: bar(len(extensions) + part, count))
             bar.note(f"read in {minutes(time.monotonic() - begun)}")
     return {
         "model": subject.name,
@@ -93,13 +94,15 @@ def window_of(trained_len: int) -> int:
     return max(1, trained_len // 16)
 
 
-def read_alone(model: nn.Module, ids_bn: Tensor, trained_len: int) -> Tensor:
+def read_alone(
+    model: nn.Module, ids_bn: Tensor, trained_len: int, told: Callable[[float], None] = lambda part: None
+) -> Tensor:
     """The mean loss of every token after half of a trained length to a whole one, and nothing before: in windows."""
     step = max(1, trained_len // 2)
-    parts = [
-        token_losses(model, ids_bn[:, start : start + trained_len]).losses_bn.double().mean(0).cpu()
-        for start in range(0, max(1, ids_bn.shape[1] - trained_len + step), step)
-    ]
+    starts, parts = range(0, max(1, ids_bn.shape[1] - trained_len + step), step), list[Tensor]()
+    for start in starts:
+        told(len(parts) / len(starts))
+        parts.append(token_losses(model, ids_bn[:, start : start + trained_len]).losses_bn.double().mean(0).cpu())
     return torch.cat([parts[0], *(part[trained_len - step - 1 :] for part in parts[1:])])
 
 
@@ -199,7 +202,7 @@ def _read(
     for done, (name, extension) in enumerate(extensions.items()):
 
         def told(count: int, done: int = done) -> None:
-            bar(done + count / ids_bn.numel(), len(extensions))
+            bar(done + count / ids_bn.numel(), len(extensions) + 1)  # and the base model alone
 
         told(0)
         try:
