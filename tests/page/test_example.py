@@ -45,6 +45,7 @@ STEADY, UP = losses((255, 2)), losses((99, 2), (156, 5))
         (losses((99, 2), (10, 2.05), (146, 2)), "reads_on", 0),
         (losses((20, 2), (10, 6), (225, 2)), "reads_on", 0),  # a hard passage within the trained length
         (losses((254, 2), (1, 90)), "rises", 0),  # the very end is no break
+        (losses((255, 4)), "breaks", 4),  # worse from the beginning
     ],
 )
 def test_where_a_curve_breaks(line, kind, at):
@@ -84,11 +85,6 @@ def test_a_curve_is_the_mean_of_the_losses_before_each_point():
     assert drawn["at"][-1] == 255
     for at, loss in zip(drawn["at"], drawn["losses"]["rope"], strict=True):
         assert loss == pytest.approx(at - 1.5)  # at-3, at-2, at-1, at
-
-
-def test_a_line_that_is_worse_from_the_beginning_breaks_there():
-    found = curves({"line": losses((255, 4))}, STEADY, TRAINED)["found"]["line"]
-    assert found == {"kind": "breaks", "at": 4, "more": 0}
 
 
 def test_a_text_within_training_has_no_break():
