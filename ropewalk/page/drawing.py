@@ -129,7 +129,7 @@ def _in_words(part: Extension) -> str:
 
 def _together(keys: list[int]) -> str:
     adjacent = keys == list(range(keys[0], keys[-1] + 1))
-    return f"{keys[0]} to {keys[-1]}" if adjacent and len(keys) > 2 else ", ".join(map(str, keys))
+    return f"{keys[0]}–{keys[-1]}" if adjacent and len(keys) > 2 else ", ".join(map(str, keys))
 
 
 def _way_of(extension: Extension) -> str:

@@ -1,18 +1,19 @@
 """An example text, read by a model with its weights: loss by position, and where attention goes.
 
 The page opens with what this shows. The texts are held out, as those of `compare`, and the time that they need is
-estimated as it does. How far they go is what a minute and a half allows.
+estimated as it does. How far they go is what half a minute for each line allows,
+however many lines are read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ropewalk.errors import DoesNotFit, RopewalkError
 from ropewalk.extension.extension import Extension
@@ -33,10 +34,9 @@ BASE = "rope"  # the line of the unchanged model on the page
 CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the first has no text that is long enough
 TIMES = (8, 6, 4, 3, 2, 1.5)  # lengths that are tried, in trained lengths
 MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
-READING_SECONDS = 90.0  # that reading may take, by the estimate
-MOSTLY = 0.9  # share of the places after a break that are outside the range
-CLEAR, SAME = 0.1, 0.25  # nats: by which a loss must leave a range to have left it; and below which means are alike
-HALF_A_NAT = 0.5  # nats above another line at the same place, beyond which a line has left what can be read there
+READING_SECONDS = 30.0  # that reading under a line may take, by the estimate
+MOSTLY = 0.9  # share of the places after a break that are outside
+HALF_A_NAT, SAME = 0.5, 0.25  # nats above the base model alone: from which a line is outside; up to which means agree
 
 
 class Found(NamedTuple):
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
     kind: str
     at: int = 0  # the place of a break
-    more: float = 0.0  # nats beyond the trained length, above those within
+    more: float = 0.0  # nats beyond the trained length, above the base model alone
 
 
 def read_example(model: str, lines: Sequence[str], most: int | None, options: RunOptions) -> Json:
@@ -61,7 +61,7 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
         known, free = inspection.facts.trained_len, is_free(model, opened.model, options)
         ids_n = calibration_text(opened.tokenizer, known)
         cost = calibrated_in_fastest(opened.model, inspection, ids_n, free=free, workers=1)
-        subject, texts, seconds = _subject(opened, cost, known, most, len(names))
+        subject, texts, seconds = _subject(opened, cost, known, most, len(names) + 1)  # and the base model alone
         ids_bn = torch.stack([subject.begun(passage, subject.longest) for passage in subject.passages(texts)])
         extensions, refused = _extensions(subject, names)
         what = "1 held-out text" if texts == 1 else f"{texts} held-out texts"
@@ -71,7 +71,10 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
             begun = time.monotonic()
             words = subject.tokenizer.batch_decode([[one] for one in ids_bn[0].tolist()])
             rows = queries(words[:-1])  # the last token is told, not read
+            count = len(extensions) + 1
             losses, keys = _read(subject, extensions, ids_bn, rows, refused, bar)
+            with subject.as_trained():
+                alone = read_alone(subject.model, ids_bn, known, lambda part: bar(len(extensions) + part, count))
             bar.note(f"read in {minutes(time.monotonic() - begun)}")
     return {
         "model": subject.name,
@@ -79,7 +82,7 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
         "texts": texts,
         "window": window_of(known),
         "refused": refused,
-        **curves(losses, known),
+        **curves(losses, alone, known),
         "tokens": words,
         "queries": rows,
         "keys": keys,
@@ -91,43 +94,53 @@ def window_of(trained_len: int) -> int:
     return max(1, trained_len // 16)
 
 
-def curves(losses: dict[str, Tensor], trained_len: int) -> Json:
-    """Of each line its curve, in as many points as are drawn, and what the curve shows; by the mean loss of tokens."""
+def read_alone(
+    model: nn.Module, ids_bn: Tensor, trained_len: int, told: Callable[[float], None] = lambda part: None
+) -> Tensor:
+    """The mean loss of every token after half of a trained length to a whole one, and nothing before: in windows."""
+    step = max(1, trained_len // 2)
+    starts, parts = range(0, max(1, ids_bn.shape[1] - trained_len + step), step), list[Tensor]()
+    for start in starts:
+        told(len(parts) / len(starts))
+        parts.append(token_losses(model, ids_bn[:, start : start + trained_len]).losses_bn.double().mean(0).cpu())
+    return torch.cat([parts[0], *(part[trained_len - step - 1 :] for part in parts[1:])])
+
+
+def curves(losses: dict[str, Tensor], alone: Tensor, trained_len: int) -> Json:
+    """Of each line its curve, in as many points as are drawn, and what it shows; beside the base model `alone`."""
     window = window_of(trained_len)
     smooth = {line: _smoothed(mean, window) for line, mean in losses.items()}
-    base, lowest = smooth[BASE], torch.stack([*smooth.values()]).amin(0)
-    points = sorted({max(window, stop) for _, stop in pairwise(edges(len(losses[BASE]), CURVE_POINTS))})
+    points = sorted({max(window, stop) for _, stop in pairwise(edges(len(alone), CURVE_POINTS))})
+
+    def drawn(curve: Tensor) -> list[float]:
+        return [round(float(curve[at - window]), 3) for at in points]
+
     return {
         "at": points,
-        "losses": {line: [round(float(curve[at - window]), 3) for at in points] for line, curve in smooth.items()},
-        "found": {
-            line: found(losses[line], losses[BASE], curve, base, lowest, trained_len)._asdict()
-            for line, curve in smooth.items()
-        },
+        "losses": {line: drawn(curve) for line, curve in smooth.items()},
+        "alone": drawn(_smoothed(alone, window)),
+        "found": {line: found(of_line, alone, trained_len)._asdict() for line, of_line in losses.items()},
     }
 
 
-def found(losses: Tensor, base_losses: Tensor, curve: Tensor, base: Tensor, lowest: Tensor, trained_len: int) -> Found:
-    """What a line's curve shows beside the range that the unchanged model has within the trained length.
+def found(losses: Tensor, alone: Tensor, trained_len: int) -> Found:
+    """What a line shows beside the base model that reads no more than the last trained length: it never breaks.
 
     A line breaks at the first place where it is outside, as it is at nine tenths of all later places, and of those of
     the next quarter of the trained length. A dip back is no recovery; and a hard passage at the beginning, where
     nothing stands before a token, is no break. What follows must be a quarter of the text beyond the trained length.
-    Outside is what is well above the lowest of all lines at the same place: passages are hard or easy for all. Where no
-    line holds, so that none breaks that way, it is also what is above the range of the unchanged model's smoothed loss
-    from a quarter of the trained length on.
-    The line reads on if it does not break, and its mean beyond the trained length is not clearly above that of the
-    unchanged model within it.
+    Outside is what is well above the base model alone at the same place: passages are hard or easy for both, and which
+    other lines are read does not matter.
+    The line reads on if it does not break, and its mean beyond the trained length is not clearly above.
     """
-    window = len(losses) - len(curve) + 1
-    most = float(base[max(0, trained_len // 4 - window) : trained_len - window].max())
-    behind = curve > lowest + HALF_A_NAT
-    for outside in (behind, behind | (curve > most + CLEAR)):
-        broken = _stays(outside, trained_len // 4)
-        end = int(broken[0]) if len(broken) else len(curve)  # of the curve within; a point ends `window` tokens later
-        if len(curve) - end >= (len(losses) - trained_len) // 4:
-            return Found("breaks", at=end + window)
-    more = float(losses[trained_len - 1 :].mean() - base_losses[trained_len // 4 : trained_len - 1].mean())
+    window = window_of(trained_len)
+    outside = _smoothed(losses, window) > _smoothed(alone, window) + HALF_A_NAT
+    broken = _stays(outside, trained_len // 4)
+    end = int(broken[0]) if len(broken) else len(outside)  # of the places within; one ends `window` tokens later
+    if len(outside) - end >= max(1, (len(losses) - trained_len) // 4):
+        return Found("breaks", at=end + window)
+    beyond = (losses - alone)[trained_len - 1 :]
+    more = float(beyond.mean()) if len(beyond) else 0.0
     return Found("reads_on") if more <= SAME else Found("rises", more=round(more, 2))
 
 
@@ -150,17 +163,17 @@ def _smoothed(losses: Tensor, window: int) -> Tensor:
 def _subject(
     opened: OpenedModel, cost: Cost, trained_len: int, most: int | None, lines: int
 ) -> tuple[Subject, int, float]:
-    """Texts as long, and then as many, as the time allows, at least one of 1.5 trained lengths; and the time."""
+    """Texts as long, and then as many, as a line's time allows, at least one of 1.5 trained lengths; and the time."""
     lengths = [int(trained_len * times) for times in TIMES]
     lengths = [length for length in lengths if most is None or length <= most] or [most or lengths[-1]]
     for length in lengths:
-        needed = lines * EXTENSION_SLOWDOWN * cost.seconds(length)  # of a text
+        needed = EXTENSION_SLOWDOWN * cost.seconds(length)  # of a text under a line
         if needed > READING_SECONDS and length != lengths[-1]:
             continue
         for corpus in CORPORA:
             subject = opened.subject(corpus, length)
             if count := subject.count(max(1, min(MOST_TEXTS, int(READING_SECONDS / needed)))):
-                return subject, count, count * needed
+                return subject, count, lines * count * needed
     raise DoesNotFit("corpus", f"one with a held-out text of {lengths[-1]:,} tokens", " + ".join(CORPORA))
 
 
@@ -189,7 +202,7 @@ def _read(
     for done, (name, extension) in enumerate(extensions.items()):
 
         def told(count: int, done: int = done) -> None:
-            bar(done + count / ids_bn.numel(), len(extensions))
+            bar(done + count / ids_bn.numel(), len(extensions) + 1)  # and the base model alone
 
         told(0)
         try:

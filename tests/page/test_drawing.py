@@ -85,7 +85,7 @@ def test_the_page_says_of_every_method_what_its_docstring_says(drawn):
     assert drawn["drawings"]["yarn@32768"]["terms"] == ["yarn"]
     layered = drawn["drawings"]["hwfa@32768"]["made"]
     assert [layer for layer, _ in layered] == [None, -1]
-    assert [layer for layer, _ in drawn["drawings"]["ms_poe@32768"]["made"]] == [None, "2 to 31"]
+    assert [layer for layer, _ in drawn["drawings"]["ms_poe@32768"]["made"]] == [None, "2–31"]
 
 
 def test_facts_lines_and_a_length_of_the_readers_own():

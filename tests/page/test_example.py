@@ -45,54 +45,50 @@ STEADY, UP = losses((255, 2)), losses((99, 2), (156, 5))
         (losses((99, 2), (10, 2.05), (146, 2)), "reads_on", 0),
         (losses((20, 2), (10, 6), (225, 2)), "reads_on", 0),  # a hard passage within the trained length
         (losses((254, 2), (1, 90)), "rises", 0),  # the very end is no break
+        (losses((255, 4)), "breaks", 4),  # worse from the beginning
     ],
 )
 def test_where_a_curve_breaks(line, kind, at):
-    found = curves({"rope": STEADY, "line": line}, TRAINED)["found"]
-    assert found["rope"]["kind"] == "reads_on"
-    assert found["line"]["kind"] == kind
-    assert at == 0 or abs(found["line"]["at"] - at) <= 1
+    drawn = curves({"rope": STEADY, "line": line}, STEADY, TRAINED)["found"]
+    assert drawn["rope"]["kind"] == "reads_on"
+    assert drawn["line"]["kind"] == kind
+    assert at == 0 or abs(drawn["line"]["at"] - at) <= 1
+    assert drawn["line"] == curves({"line": line}, STEADY, TRAINED)["found"]["line"]  # whatever is read beside it
 
 
-def test_an_easy_passage_hides_no_break():
-    """SmolLM2 seemed to read on: what came was easy, and its loss rose only to what hard passages had cost before."""
-    easy = losses((40, 3), (59, 2), (156, 1))
-    broken = losses((40, 3), (59, 2), (156, 3))
-    drawn = curves({"rope": broken, "line": easy}, TRAINED)["found"]
-    assert drawn["line"]["kind"] == "reads_on"
-    assert drawn["rope"]["kind"] == "breaks"
-    assert abs(drawn["rope"]["at"] - 101) <= 1
-
-
-def test_a_passage_that_is_hard_for_all_is_no_break():
-    """20 tokens above all that came before, under both lines: the base model breaks where they part."""
-    drawn = curves({"rope": losses((99, 2), (156, 5)), "line": losses((99, 2), (20, 5), (136, 2))}, TRAINED)["found"]
-    assert drawn["rope"]["kind"] == "breaks"
-    assert abs(drawn["rope"]["at"] - 121) <= 1
+@pytest.mark.parametrize(
+    ("alone", "line", "at"),
+    [
+        # SmolLM2 seemed to read on: what came was easy, and its loss rose only to what hard passages had cost before.
+        (losses((40, 3), (59, 2), (156, 1)), losses((40, 3), (59, 2), (156, 3)), 101),
+        # 20 tokens above all that came before, for both: it breaks where they part.
+        (losses((99, 2), (20, 5), (136, 2)), UP, 121),
+    ],
+)
+def test_passages_are_easy_or_hard_for_both(alone, line, at):
+    found = curves({"rope": line}, alone, TRAINED)["found"]["rope"]
+    assert found["kind"] == "breaks"
+    assert abs(found["at"] - at) <= 1
 
 
 def test_a_hard_beginning_is_no_break():
     """A long text, of which nine tenths are broken whether or not the beginning counts."""
     hard = losses((12, 6), (40, 2), (900, 5))
-    drawn = curves({"rope": losses((952, 2)), "line": hard}, TRAINED)
-    assert drawn["found"]["line"]["kind"] == "breaks"
-    assert abs(drawn["found"]["line"]["at"] - 53) <= 1
+    found = curves({"line": hard}, losses((952, 2)), TRAINED)["found"]["line"]
+    assert found["kind"] == "breaks"
+    assert abs(found["at"] - 53) <= 1
 
 
 def test_a_curve_is_the_mean_of_the_losses_before_each_point():
-    drawn = curves({"rope": torch.arange(1.0, 256.0)}, TRAINED)  # the loss of token n is n
+    drawn = curves({"rope": torch.arange(1.0, 256.0)}, STEADY, TRAINED)  # the loss of token n is n
     assert drawn["at"][0] == 4
     assert drawn["at"][-1] == 255
     for at, loss in zip(drawn["at"], drawn["losses"]["rope"], strict=True):
         assert loss == pytest.approx(at - 1.5)  # at-3, at-2, at-1, at
 
 
-def test_a_range_that_the_base_model_leaves_is_its_own():
-    """Two nats within the trained length, and a line that is worse from the beginning does not read on."""
-    drawn = curves({"rope": UP, "line": losses((255, 4))}, TRAINED)
-    assert drawn["found"]["rope"]["kind"] == "breaks"
-    assert drawn["found"]["line"]["kind"] == "breaks"
-    assert drawn["found"]["line"]["at"] == 4
+def test_a_text_within_training_has_no_break():
+    assert curves({"rope": STEADY[:63]}, STEADY[:63], TRAINED)["found"]["rope"]["kind"] == "reads_on"
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +105,13 @@ def test_what_is_read_is_what_the_model_computes(example):
         texts = torch.stack(opened.subject("stdlib", 768).passages(example["texts"]))
         assert opened.tokenizer.decode(texts[0]) == "".join(example["tokens"])
         means = {"rope": rw.score(opened.model, texts)[:, -32:].mean()}
+        last = rw.score(opened.model, texts[:, 256:])[:, -32:].mean()  # the last 512 tokens alone
         for line in LINES:
             with rw.extended(opened.model, line, target_len=768):
                 means[line] = rw.score(opened.model, texts)[:, -32:].mean()
     for line, mean in means.items():
         assert example["losses"][line][-1] == pytest.approx(float(mean), abs=2e-3)
+    assert example["alone"][-1] == pytest.approx(float(last), abs=2e-3)
     assert example["at"][-1] == 767
 
 
@@ -183,12 +181,12 @@ def test_the_page_opens_with_what_the_model_showed(opened, shown):
     assert page.text_content("#lead-curve .readout").startswith("Token 767: base model ")
     page.fill("#line-b", "yarn")
     page.wait_for_function(
-        "() => document.querySelector('#lead-missing').textContent.includes('ropewalk page MODEL yarn')"
+        "() => document.querySelector('#lead-missing').textContent.includes('ropewalk page default rope yarn --to 768')"
     )
     assert page.text_content("#lead-sentence") == "The base model breaks at 600 tokens."
     page.click("button[data-language=zh]")
     page.wait_for_function(
-        "() => document.querySelector('#lead-sentence').textContent === '基础模型在 600 token 处失效。'"
+        "() => document.querySelector('#lead-sentence').textContent === '原模型在 600 token 处失效。'"
     )
 
 
@@ -213,7 +211,8 @@ def test_a_picture_names_its_lines_and_the_page_its_model(opened, shown, example
     page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
     assert page.title() == f"rope | rerope+log_n · {example['model']} · Ropewalk"
     assert page.text_content("#model-summary").startswith(f"{example['model']}, trained on 512 tokens")
-    for figure, name in (("lead-curve", "lead-curve-rope-rerope+log_n"), ("matrix-b", "matrix-b-rerope+log_n")):
+    for name in ("lead-curve-rope-rerope+log_n", "matrix-b-rerope+log_n", "lookup-rope-rerope+log_n", "walk-1"):
+        figure = name.partition("-r")[0].removesuffix("-1")
         with page.expect_download() as saved:
             page.click(f"#{figure} .save")
         assert saved.value.suggested_filename == f"ropewalk-{name}.png"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,9 @@ def test_a_line_is_described(opened):
     assert "=⌊i/G⌋+w" in set_  # q_at = i//G + w - w//G
     assert page.locator("#about-a math [style]").count() == 0
     page.fill("#line-a", "hwfa")
-    page.wait_for_function("() => document.querySelector('#about-a code').textContent.includes('; in layer -1: ')")
+    page.wait_for_function(
+        "() => document.querySelector('#about-a code').textContent.includes('; in the last layer: ')"
+    )
 
 
 def test_a_line_that_is_not_in_the_page_names_the_command_that_writes_it(opened):
@@ -111,7 +114,7 @@ def test_a_line_that_is_not_in_the_page_names_the_command_that_writes_it(opened)
     page.fill("#line-a", "yarn:factor=3")
     page.wait_for_selector("#about-a .wrong")
     said = page.text_content("#about-a .wrong")
-    assert "ropewalk page MODEL yarn:factor=3 --to 32768" in said
+    assert "ropewalk page MODEL yarn:factor=3 rerope+log_n --to 32768" in said
     assert "ropewalk serve MODEL" in said
     assert page.get_attribute("#line-a", "aria-invalid") == "true"
     assert page.text_content("#angles-a figcaption") == before  # the last line that was drawn
@@ -136,6 +139,8 @@ def test_a_wrong_name_is_refused_and_kept_out_of_the_address(opened, typed, said
     page.fill("#line-a", typed)
     page.wait_for_selector("#about-a .wrong")
     assert page.text_content("#about-a .wrong") == said
+    assert page.locator("#use-a li").all_inner_texts() == [said, "The figures above show pi in its place."]
+    assert page.locator("#use-a pre, #use-both pre").count() == 0  # no command of a line that is refused
     assert page.evaluate("location.hash") == "#a=pi&lang=en"
     assert page.title() == "pi | rerope+log_n · a usual Llama · Ropewalk"
 
@@ -192,6 +197,8 @@ def test_what_a_method_does_is_said_in_the_language_of_the_page(opened):
         yarn, log_n = (catalogue()[name][word] for name in ("yarn", "log_n"))
         assert page.locator("#about-a span").first.text_content() == f"{yarn} {log_n}"
         assert page.locator("#names option[value=yarn]").text_content() == yarn
+        noted = "截断" if language == "zh" else "clipped"
+        assert re.search(f"strength.*{noted}", page.locator("#about-a math").last.text_content())  # names stay
 
 
 def test_ideas_in_chinese_are_of_what_is_there():
@@ -212,6 +219,10 @@ def test_every_word_is_there_in_both_languages(scripts):
         assert chinese
     named = scripts.evaluate("[...document.querySelectorAll('[data-word]')].map((each) => each.dataset.word)")
     assert set(named) <= set(words)
+    formulas = " ".join(page.get("math", "") for page in catalogue().values())
+    noted = {unescape(text).strip("\xa0") for text in re.findall(r"<mtext>(.*?)</mtext>", formulas)}
+    values = {"over", "pairs", "kept", "centred", "scale temperature"}  # parameters and values of them
+    assert len(noted - values - set(scripts.evaluate("Ropewalk.words.NOTES"))) <= 3  # as of ideas in Chinese
     used = set(re.findall(r"\bt\(\"(\w+)\"", html()))
     warned = set(re.findall(r"\"(warn_\w+)\"", Path(warnings.__file__).read_text()))
     assert used | warned <= set(words)

@@ -171,15 +171,21 @@ def test_the_token_is_moved_by_hand_and_any_step_is_chosen(walking):
     assert page.text_content("#walk-position").startswith("Position 513.")
     assert page.locator("#walk .dials .fresh").count() == 4
     assert page.text_content("#walk-count") == "3 / 10"
+    page.click("#walk-next")  # the next step keeps the token where it was put
+    page.wait_for_selector("#walk-count:text-is('4 / 10')")
+    assert page.text_content("#walk-position").startswith("Position 513.")
+    page.click("#walk-steps button:text-is('2')")  # as far as training went
+    page.wait_for_selector("#walk-position:text('Position 511.')")
 
 
 def test_the_walk_goes_as_far_as_the_slider_says(walking):
     page = walking("#lang=en&step=3&to=16384", reduced_motion="reduce")
     assert page.text_content("#walk-position").startswith("Position 16,383.")
     assert "32 times as far" in page.text_content("#walk-words")
-    page.fill("#to", "0")  # within the trained length nothing is new: the walk stays
-    page.wait_for_selector("#to-shown:text('512 tokens')")
-    assert page.text_content("#walk-position").startswith("Position 16,383.")
+    assert page.is_hidden("#walk-within")
+    page.fill("#to", "0")  # within the trained length nothing is new: it says so, and shows the next length
+    page.wait_for_selector("#walk-within:text('512 tokens, is within training')")
+    assert page.text_content("#walk-position").startswith("Position 1,023.")
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -192,13 +198,24 @@ def test_it_fits_a_phone(walking, language):
 
 
 def test_a_figure_is_saved_as_a_picture_and_a_link_is_copied(walking):
-    page = walking("#lang=en&step=4", permissions=["clipboard-read", "clipboard-write"])
+    page = walking("#lang=en&step=4", reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
     with page.expect_download() as saved:
         page.click("#decay .save")
     assert saved.value.suggested_filename == "ropewalk-decay-rope-rerope+log_n.png"
     head = Path(saved.value.path()).read_bytes()[:24]
     assert head.startswith(b"\x89PNG")
     assert int.from_bytes(head[16:20], "big") > 800
+    page.click("#walk-steps button:text-is('3')")
+    page.wait_for_selector("#walk-count:text-is('3 / 10')")
+    drawn = page.evaluate(  # the walk, which is no canvas: dials with the angles that are new
+        """() => Ropewalk.share.picture(document.getElementById("walk")).then((canvas) => {
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          const pixels = [...new Uint32Array(data.buffer)];
+          return pixels.filter((pixel) => pixel === 0xff2d2dcc).length / pixels.length; // --new, from its last byte
+        })"""
+    )
+    assert 0.01 < drawn < 0.2
+    page.click("#walk-steps button:text-is('4')")
     page.click("#share")
     page.wait_for_selector("#share:text-is('Copied')")
     assert page.evaluate("navigator.clipboard.readText()") == page.url

@@ -50,7 +50,7 @@ Ropewalk.dom = (() => {
   const set = (math) => copied(new DOMParser().parseFromString(math, "application/xml").documentElement);
 
   function copied(node) {
-    if (node.nodeType === Node.TEXT_NODE) return node.data;
+    if (node.nodeType === Node.TEXT_NODE) return Ropewalk.words.note(node.data, node.parentNode.localName);
     const element = document.createElementNS(MATHML, node.localName);
     for (const name of KEPT) if (node.hasAttribute(name)) element.setAttribute(name, node.getAttribute(name));
     element.append(...[...node.childNodes].map(copied));

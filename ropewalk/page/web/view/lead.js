@@ -23,11 +23,11 @@ Ropewalk.lead = (() => {
       window: example.window,
     });
     fill(byId("lead-missing"), ...missing());
-    caption(figure, make("b", {}, t("lead_title")), make("span", {}, drawn.map(key)));
+    caption(figure, make("b", {}, t("lead_title")), make("span", {}, [...drawn, { accent: "known", name: alone() }].map(key)));
     show(figure, {
       title: `${t("lead_title")}. ${sentence}. ${t("keyboard")}`,
-      data: [example.at, ...drawn.map(({ line }) => example.losses[line])],
-      series: drawn.map(({ accent, dash }) => ({ accent, dash, width: 2 })),
+      data: [example.at, example.alone, ...drawn.map(({ line }) => example.losses[line])],
+      series: [{ accent: "known", width: 1.5 }, ...drawn.map(({ accent, dash }) => ({ accent, dash, width: 2 }))],
       x: { label: t("position_axis"), tick: Ropewalk.dom.tokens, range: [0, example.length], splits: multiples },
       y: { label: t("loss_axis") },
       marks: [{ x: Ropewalk.data.model.trained_len, label: t("trained_mark") }, ...drawn.flatMap(mark)],
@@ -50,6 +50,9 @@ Ropewalk.lead = (() => {
     return drawn;
   }
 
+  // What a line is held beside: the same whatever A and B are.
+  const alone = () => t("lead_alone", { trained: whole(Ropewalk.data.model.trained_len) });
+
   function words({ line, name }) {
     const { kind, at, more } = example.found[line];
     const subject = line === BASE ? t("lead_base") : `${name}${t("lead_gap")}`;
@@ -58,7 +61,7 @@ Ropewalk.lead = (() => {
   }
 
   const key = ({ accent, dash, name }) => {
-    const kind = accent === "soft" ? "bare" : `side-${accent}`;
+    const kind = { soft: "bare", known: "alone" }[accent] ?? `side-${accent}`;
     return make("span", { class: `key ${kind}${dash ? "" : " solid"}` }, name);
   };
 
@@ -69,13 +72,17 @@ Ropewalk.lead = (() => {
 
   // At which length was read, where that is not the target; and what A and B have no curve for: refused by the model, or not read.
   function missing() {
-    const absent = ["a", "b"].map((side) => state[side].trim()).filter((line) => !example.losses[line] && !Ropewalk.lines.problem(line));
+    const absent = ["a", "b"].map((side) => state[side].trim()).filter((line) => !example.losses[line] && !isWrong(line));
     const said = state.to === example.length ? [] : [make("span", {}, t("lead_read_at", { length: whole(example.length) }), " ")];
     return [...said, ...[...new Set(absent)].map(reasonOf)];
   }
 
+  // What the field says itself.
+  const isWrong = (line) => Ropewalk.lines.problem(line) || Ropewalk.data.find(line, state.to)?.refused;
+
   function reasonOf(line) {
-    const said = example.refused[line] ?? t("lead_unread", { line: Ropewalk.use.quoted(line) });
+    const refused = example.refused[line],
+      said = refused ? t("refused_as", { said: refused }) : t("lead_unread", { line, command: Ropewalk.use.pageCommand() });
     return make("span", {}, said, " ");
   }
 

@@ -17,6 +17,7 @@ Ropewalk.lookup = (() => {
     if (!example) return;
     const isNew = !marked.size;
     if (isNew) build();
+    Ropewalk.share.offer(byId("lookup"));
     byId("lookup-text").setAttribute("aria-label", t("lookup_text"));
     show(chosen ?? example.queries.length - 1);
     if (isNew) reveal(marked.get(example.queries[chosen]));
@@ -104,7 +105,7 @@ Ropewalk.lookup = (() => {
         "tr",
         { onpointerenter: light(true), onpointerleave: light(false) },
         make("td", { class: "bar" }, bar, make("span", {}, `${number(100 * weight)}%`)),
-        make("td", { class: "far" }, t("lookup_back", { distance: whole(place - key) })),
+        make("td", { class: "far" }, place === key ? t("lookup_itself") : t("lookup_back", { distance: whole(place - key) })),
         make("td", { class: "word" }, beside(key - AROUND, key), make("b", {}, quoted(key)), beside(key + 1, key + AROUND)),
       );
     });

@@ -5,7 +5,7 @@
   const { BASE, state, times, change } = Ropewalk.state;
   const { find, ask, lengths, model, catalogue, live } = Ropewalk.data;
   const { problem } = Ropewalk.lines;
-  const { t } = Ropewalk.words;
+  const { t, note } = Ropewalk.words;
   const PAUSE = 250; // milliseconds without typing, after which the server is asked
   const last = {}; // the last line of each side that could be drawn
   const failed = {}; // of each side: the line and length that the server did not answer, and what it said
@@ -71,7 +71,7 @@
     Ropewalk.live.redraw();
   }
 
-  // One line: what it is, or why it is not drawn. Then the last line that was drawn stays.
+  // One line: what it is, or why it is not drawn. Then the last line that was drawn stays, and says which is `wrong`.
   function read(side) {
     const input = byId(`line-${side}`),
       about = byId(`about-${side}`),
@@ -88,16 +88,17 @@
     }
     if (waits) askSoon();
     fill(about, make("span", waits ? {} : { class: "wrong" }, waits ? t("asking") : why(side, line, drawing)));
-    const kept = find(last[side], state.to);
-    return kept && !kept.refused ? kept : find(BASE, state.to);
+    const kept = find(last[side], state.to),
+      shown = kept && !kept.refused ? kept : find(BASE, state.to);
+    return waits ? shown : { ...shown, wrong: { line, said: about.textContent } };
   }
 
   function why(side, line, drawing) {
-    if (drawing) return drawing.refused;
+    if (drawing) return t("refused_as", { said: drawing.refused });
     if (live) return failed[side].said;
     const wrong = problem(line);
     if (wrong) return wrong;
-    return t("not_here", { command: `ropewalk page MODEL ${Ropewalk.use.quoted(line)} --to ${state.to}` });
+    return t("not_here", { command: Ropewalk.use.pageCommand() });
   }
 
   // Ask for what is not drawn yet, once nobody types.
@@ -125,7 +126,7 @@
   function description({ line, terms, made, methods, pages: outside = {} }) {
     const pageOf = (name) => outside[name] ?? catalogue[name];
     const ideas = terms.map((term) => idea(pageOf(term))).join(" ");
-    const parts = made.map(([layer, text]) => (layer === null ? text : `${t("in_layer", { key: layer })}: ${text}`));
+    const parts = made.map(([layer, text]) => `${layer === null ? "" : `${where(layer)}: `}${text.replace(/key heads?/g, (said) => note(said))}`);
     const whole = parts.filter(Boolean).join("; ");
     const pages = methods.flatMap((name) => page(name, pageOf(name)));
     return [
@@ -136,6 +137,8 @@
         : null,
     ];
   }
+
+  const where = (key) => (key === -1 ? t("in_last_layer") : t(typeof key === "string" ? "in_layers" : "in_layer", { key }));
 
   // A method: its formula set as mathematics, or as its docstring has it.
   const page = (name, { formula, math, source }) => [

@@ -3,7 +3,9 @@
 Ropewalk.use = (() => {
   const { byId, make, fill, number } = Ropewalk.dom;
   const { t } = Ropewalk.words;
-  const { BASE } = Ropewalk.state;
+  const { BASE, state } = Ropewalk.state;
+  const { find } = Ropewalk.data;
+  const { problem } = Ropewalk.lines;
   // As commands take it: a name on the hub, or the model that comes with Ropewalk. A folder's name says nothing elsewhere.
   const { named } = Ropewalk.given,
     ON_HUB = /^[\w.-]+\/[\w.-]+$/.test(named) ? named : "MODEL",
@@ -20,12 +22,17 @@ Ropewalk.use = (() => {
         {},
         make("b", { class: "badge" }, name.toUpperCase()),
         " ",
-        make("span", { class: "name" }, side.line),
+        make("span", { class: "name" }, side.wrong?.line ?? side.line),
       );
-      fill(place, heading, warnings(side), ...snippets(side));
+      const told = side.wrong ? [refusal(side)] : [warnings(side), ...snippets(side)];
+      fill(place, heading, ...told);
     }
     fill(byId("use-both"), ...both(sides));
   }
+
+  // No command of a line that is not drawn: why, and which line the figures have in its place.
+  const refusal = ({ wrong, line }) =>
+    make("ul", { class: "warnings" }, make("li", {}, wrong.said), make("li", { class: "none" }, t("drawn_instead", { line })));
 
   function snippets({ line, length, way, engines, flags }) {
     if (line === BASE) {
@@ -42,13 +49,20 @@ Ropewalk.use = (() => {
 
   // One command that measures both; nothing where one of them changes weights or combines contexts.
   function both({ a, b }) {
-    if ([a, b].some(({ way }) => way !== "attention")) return [];
+    if ([a, b].some(({ way, wrong }) => way !== "attention" || wrong)) return [];
     const lengths = [...new Set([Ropewalk.data.model.trained_len, a.length])].join(",");
     return titled("compare_both", `ropewalk compare ${MODEL} ${quoted(a.line)} ${quoted(b.line)} --lengths ${lengths}`);
   }
 
   const titled = (word, text) => (text ? [make("h3", {}, t(word)), snippet(text)] : []);
   const quoted = (line) => (/^[\w:=,.+-]+$/.test(line) ? line : `'${line.replaceAll("'", `'\\''`)}'`);
+
+  // What writes a page that has A and B as they are typed, and reads them: without one that is known to be wrong.
+  function pageCommand() {
+    const { a, b, to } = state,
+      right = [...new Set([a.trim(), b.trim()])].filter((line) => line && !problem(line) && !find(line, to)?.refused);
+    return ["ropewalk page", MODEL, ...right.map(quoted), "--to", to].join(" ");
+  }
 
   function shell(line, way, length) {
     const said = quoted(line);
@@ -111,5 +125,5 @@ Ropewalk.use = (() => {
     return make("ul", { class: "warnings" }, words.length ? words : make("li", { class: "none" }, t("no_warning")));
   }
 
-  return { draw, quoted, copy };
+  return { draw, pageCommand, quoted, copy };
 })();

@@ -21,7 +21,9 @@ Ropewalk.walk = (() => {
     { word: "cost", scene: () => scenes.costs(walk) },
   ];
   const still = matchMedia("(prefers-reduced-motion: reduce)");
-  let walk = walks[first.to] ?? Object.values(walks)[0], // its numbers at a target length, where there are any
+  const NEXT = Object.values(walks)[0]; // of the shortest length beyond training: shown where the target is none
+  let walk = walks[first.to] ?? NEXT, // its numbers at a target length, where there are any
+    held = null, // where a hand put the token, and the end of that slider
     shown = null, // the step, language and length that are drawn
     frame = 0,
     playing = 0;
@@ -44,7 +46,9 @@ Ropewalk.walk = (() => {
     byId("walk").hidden = !walk;
     if (!walk) return;
     if (!byId("walk-body").firstChild) build();
-    walk = walks[state.to] ?? walk; // within the trained length the last one stays
+    walk = walks[state.to] ?? NEXT;
+    byId("walk-within").hidden = walk.length === state.to;
+    byId("walk-within").textContent = t("walk_within", { to: whole(state.to), length: whole(walk.length) });
     const key = `${state.step} ${Ropewalk.words.current()} ${walk.length}`;
     if (shown === key) return;
     shown = key;
@@ -63,14 +67,16 @@ Ropewalk.walk = (() => {
     byId("walk-next").disabled = state.step === STEPS.length;
     for (const [id, word] of [["walk-back", "walk_back"], ["walk-next", "walk_next"]]) byId(id).textContent = t(word);
     sayPlaying();
+    Ropewalk.share.offer(byId("walk"));
     const to = step.to?.(),
       slider = make("input", { type: "range", id: "walk-slider", min: 0, max: to, "aria-label": t("walk_slider") });
     slider.addEventListener("input", () => {
       stop();
       cancelAnimationFrame(frame);
-      place(scene, Number(slider.value));
+      held = { position: Number(slider.value), end: to };
+      place(scene, held.position);
     });
-    fill(byId("walk-scene"), scene.picture, ...(to === undefined ? [] : [slider]), make("p", { class: "readout", id: "walk-position" }));
+    fill(byId("walk-scene"), make("div", { "data-drawn": true }, scene.picture), ...(to === undefined ? [] : [slider]), make("p", { class: "readout", id: "walk-position", "data-told": true }));
     animate(scene, to);
   }
 
@@ -84,13 +90,13 @@ Ropewalk.walk = (() => {
       button("walk-play", toggle),
       make("span", { id: "walk-count", class: "said" }),
     );
-    const said = make("div", { "aria-live": "polite" }, make("h3", { id: "walk-title" }), make("p", { id: "walk-words" }));
+    const said = make("div", { "aria-live": "polite" }, make("h3", { id: "walk-title", "data-told": true }), make("p", { id: "walk-words", "data-told": true }));
     const jump = (index) => () => {
       stop();
       change({ step: index + 1 });
     };
     const steps = STEPS.map((_, index) => make("button", { type: "button", class: "small", onclick: jump(index) }, index + 1));
-    const told = make("div", {}, said, row, make("div", { id: "walk-steps", role: "group" }, ...steps));
+    const told = make("div", {}, said, make("p", { id: "walk-within", class: "soft" }), row, make("div", { id: "walk-steps", role: "group" }, ...steps));
     fill(byId("walk-body"), make("div", { class: "two" }, told, make("div", { id: "walk-scene" })));
     byId("walk-body").addEventListener("keydown", (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -126,9 +132,10 @@ Ropewalk.walk = (() => {
 
   const sayPlaying = () => (byId("walk-play").textContent = t(playing ? "walk_pause" : "walk_play"));
 
-  // Move from the beginning to the token; where less motion is wished, the end alone is drawn.
+  // Move from the beginning to the token; where less motion is wished, the end alone is drawn. What a hand moved stays.
   function animate(scene, to) {
     cancelAnimationFrame(frame);
+    if (to <= held?.end) return place(scene, Math.min(held.position, to)); // a shorter text says nothing of a longer one
     const at = (part) => (to === undefined ? scene.at(part) : place(scene, Math.round(to * part)));
     if (still.matches) return at(1);
     const begun = performance.now();
@@ -161,6 +168,7 @@ Ropewalk.walk = (() => {
       beta: number(walk.beta),
       base: whole(walk.base),
       pairs: walk.pairs,
+      dims: 2 * walk.pairs,
       fast: number(walk.fast),
       slow: number(walk.slow),
       partial: walk.partial,
