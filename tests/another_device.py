@@ -58,10 +58,7 @@ class _AnotherDevice(TorchFunctionMode):
         )
 
 
-ANSWERS = {
-    torch.Tensor.device.__get__: lambda on: THERE if on else CPU,
-    torch.Tensor.is_cuda.__get__: lambda on: on,
-}
+ANSWERS = {torch.Tensor.device.__get__: lambda on: THERE if on else CPU, torch.Tensor.is_cuda.__get__: lambda on: on}
 
 
 def computed_here(function, args, kwargs):

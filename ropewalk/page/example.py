@@ -74,7 +74,9 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
             count = len(extensions) + 1
             losses, keys = _read(subject, extensions, ids_bn, rows, refused, bar)
             with subject.as_trained():
-                alone = read_alone(subject.model, ids_bn, known, lambda part: bar(len(extensions) + part, count))
+                alone = read_alone(
+                    subject.model, ids_bn, losses[BASE], known, lambda part: bar(len(extensions) + part, count)
+                )
             bar.note(f"read in {minutes(time.monotonic() - begun)}")
     return {
         "model": subject.name,
@@ -95,15 +97,18 @@ def window_of(trained_len: int) -> int:
 
 
 def read_alone(
-    model: nn.Module, ids_bn: Tensor, trained_len: int, told: Callable[[float], None] = lambda part: None
+    model: nn.Module, ids_bn: Tensor, whole_n: Tensor, trained_len: int, told: Callable[[float], None]
 ) -> Tensor:
-    """The mean loss of every token after half of a trained length to a whole one, and nothing before: in windows."""
-    step = max(1, trained_len // 2)
-    starts, parts = range(0, max(1, ids_bn.shape[1] - trained_len + step), step), list[Tensor]()
-    for start in starts:
-        told(len(parts) / len(starts))
-        parts.append(token_losses(model, ids_bn[:, start : start + trained_len]).losses_bn.double().mean(0).cpu())
-    return torch.cat([parts[0], *(part[trained_len - step - 1 :] for part in parts[1:])])
+    """The mean loss of every token after half of a trained length to a whole one, and nothing before: in windows.
+
+    The first of them is read already: `whole_n` are the base model's losses where it reads all of the text.
+    """
+    step, parts = max(1, trained_len // 2), [whole_n[: trained_len - 1]]
+    for start in (starts := range(step, ids_bn.shape[1] - trained_len + step, step)):
+        told((len(parts) - 1) / len(starts))
+        losses_bn = token_losses(model, ids_bn[:, start : start + trained_len]).losses_bn
+        parts.append(losses_bn[:, trained_len - step - 1 :].double().mean(0).cpu())
+    return torch.cat(parts)
 
 
 def curves(losses: dict[str, Tensor], alone: Tensor, trained_len: int) -> Json:

@@ -13,14 +13,7 @@ from ropewalk import Facts, parse
 from ropewalk.errors import DoesNotFit
 from ropewalk.models import DEFAULT
 from ropewalk.serve.generation.generation import Generation
-from ropewalk.serve.generation.request import (
-    EngineState,
-    QueueFull,
-    SessionBusy,
-    SessionState,
-    Token,
-    Usage,
-)
+from ropewalk.serve.generation.request import EngineState, QueueFull, SessionBusy, SessionState, Token, Usage
 
 FACTS = Facts(trained_len=512, head_dim=64, heads=4, layers=6)
 LINES = {"rerope+log_n": None, "bare": 512, "yarn:factor=4": 2048, "streaming:window=252,n_sink=4": None}

@@ -33,10 +33,7 @@ def test_a_text_is_continued(client, server):
     )
 
 
-@pytest.mark.parametrize(
-    ("prompt", "expected"),
-    [(["one", "two"], 2), ([5, 6, 7], 1), ([[5, 6], [7]], 2)],
-)
+@pytest.mark.parametrize(("prompt", "expected"), [(["one", "two"], 2), ([5, 6, 7], 1), ([[5, 6], [7]], 2)])
 def test_prompts_come_in_four_forms(client, server, prompt, expected):
     done = client.completions.create(model="default", prompt=prompt, max_tokens=2)
     assert [choice.index for choice in done.choices] == list(range(expected))

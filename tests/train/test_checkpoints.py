@@ -8,13 +8,7 @@ import pytest
 from transformers import TrainerCallback
 
 from ropewalk.errors import DoesNotFit, Unreadable
-from ropewalk.train.checkpoints import (
-    FINISHED,
-    changed_settings,
-    last_checkpoint,
-    reporting_full_disk,
-    steps_done,
-)
+from ropewalk.train.checkpoints import FINISHED, changed_settings, last_checkpoint, reporting_full_disk, steps_done
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, train

@@ -49,12 +49,7 @@ def test_an_extension():
     rows = [
         [cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if line.startswith("│")
     ]
-    assert [
-        "high_turns",
-        "32.0",
-        "a number, above 0",
-        "pairs with more rotations stay (beta, beta_fast, r)",
-    ] in rows
+    assert ["high_turns", "32.0", "a number, above 0", "pairs with more rotations stay (beta, beta_fast, r)"] in rows
     # 4,096 tokens, base 10,000: pair 0 turns 4096 / 2 pi = 651.90 times and is left alone; the last is slowed by 8.
     assert ["0", "6.3", "651.90", "5,215.19", "1.00"] in rows
     assert ["63", "54,410.1", "0.08", "0.08", "8.00"] in rows
@@ -125,10 +120,7 @@ def test_every_preset_is_shown(name, capsys):
             ["rerope:window=4096", "--trained-len", "2k"],
             "ropewalk: window must be at most 2047 for a model trained on 2048",
         ),
-        (
-            ["yarn", "--to", "much"],
-            "ropewalk: --to must be a whole number such as 512, 32k or 1m, got 'much'",
-        ),
+        (["yarn", "--to", "much"], "ropewalk: --to must be a whole number such as 512, 32k or 1m, got 'much'"),
         (["yarn:factor=2", "--head-dim", "7"], "ropewalk: --head-dim must be a positive even number, got 7"),
     ],
 )

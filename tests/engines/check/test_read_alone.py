@@ -81,8 +81,7 @@ def test_a_dynamic_schedule_in_lmdeploy_keeps_keys_of_their_step(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("engine", "target"),
-    [("ollama", "llama.cpp"), ("lmdeploy", "transformers"), ("exllamav3", "transformers")],
+    ("engine", "target"), [("ollama", "llama.cpp"), ("lmdeploy", "transformers"), ("exllamav3", "transformers")]
 )
 def test_remedies_name_an_export_that_the_engine_reads(tmp_path, engine, target):
     verdict(tmp_path, engine)

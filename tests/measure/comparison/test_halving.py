@@ -17,14 +17,7 @@ def line(name, shifts, *rivals, texts=TEXTS):
 
 @pytest.mark.parametrize(
     ("texts", "least", "expected"),
-    [
-        (16, 1, [2, 5, 16]),
-        (24, 4, [4, 8, 24]),
-        (2, 1, [1, 2]),
-        (3, 4, [3]),
-        (1, 1, [1]),
-        (12, 4, [4, 12]),
-    ],
+    [(16, 1, [2, 5, 16]), (24, 4, [4, 8, 24]), (2, 1, [1, 2]), (3, 4, [3]), (1, 1, [1]), (12, 4, [4, 12])],
 )
 def test_texts_of_the_rounds(texts, least, expected):
     assert rounds(texts, least) == expected

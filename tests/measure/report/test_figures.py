@@ -10,13 +10,7 @@ import pytest
 from ropewalk.measure.comparison.changes import changes_by_position
 from ropewalk.measure.report.comparison import as_json, page_of, write_report
 from ropewalk.measure.report.drawing.charts import Chart
-from ropewalk.measure.report.figures import (
-    change,
-    damage,
-    headline,
-    loss_by_length,
-    loss_by_position,
-)
+from ropewalk.measure.report.figures import change, damage, headline, loss_by_length, loss_by_position
 from ropewalk.measure.report.score_maps import score_by_depth, score_by_length
 from ropewalk.measure.report.sections import parts
 

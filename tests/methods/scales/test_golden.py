@@ -37,8 +37,7 @@ def value(scale, facts=FACTS):
 
 
 @pytest.mark.parametrize(
-    ("trained_len", "key"),
-    [(4096, "rerope_logn_clip_train4096_multiplies_q"), (2048, "rerope_logn_clip_train2048")],
+    ("trained_len", "key"), [(4096, "rerope_logn_clip_train4096_multiplies_q"), (2048, "rerope_logn_clip_train2048")]
 )
 def test_log_n_clipped(trained_len, key):
     facts = Facts(trained_len=trained_len, head_dim=8)

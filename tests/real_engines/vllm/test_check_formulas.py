@@ -110,11 +110,7 @@ def test_tables_temperatures_and_lengths_are_those_of_vllm(answers):
         config, shown = config_of(case), json.dumps(case)
         computed = RULES.rotation(config, "", Asked(VERSION, case["served"], case["served"]))
         torch.testing.assert_close(
-            torch.tensor(said[f"{number}.speed"]),
-            computed.inv_freq,
-            rtol=3e-6,
-            atol=0,
-            msg=shown,
+            torch.tensor(said[f"{number}.speed"]), computed.inv_freq, rtol=3e-6, atol=0, msg=shown
         )
         assert said[f"{number}.size"] == pytest.approx(computed.temperature, rel=1e-6), shown
         assert said[f"{number}.rows"] == computed.rows, shown

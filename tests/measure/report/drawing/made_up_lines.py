@@ -1,9 +1,6 @@
 """Lines to be drawn: calm ones, and one that breaks."""
 
-from ropewalk.measure.report.drawing.build import (
-    line_chart,
-    trained_mark,
-)
+from ropewalk.measure.report.drawing.build import line_chart, trained_mark
 from ropewalk.measure.report.drawing.charts import Series
 
 X = tuple(float(x) for x in range(0, 1025, 64))
