@@ -41,6 +41,7 @@ def record(records):
     return records("mlx", "0.32.2")
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("case", first_of_each(CARRIED, lambda case: case[1], lambda case: case[0]))
 def test_carried(tmp_path, record, case):
     text, kind = case

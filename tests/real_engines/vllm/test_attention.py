@@ -149,6 +149,7 @@ def test_several_models_in_one_process(tmp_path):
     assert served["base"].answers[0].gap(models.log_probabilities(base, ids[:500])).largest < 1e-4
 
 
+@pytest.mark.nightly
 def test_quantised_caches(tmp_path, monkeypatch):
     """What vLLM's own attention computes runs by fp8 caches, and rounds as our own does; ours refuses them.
 

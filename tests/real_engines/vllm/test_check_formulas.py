@@ -117,6 +117,7 @@ def test_tables_temperatures_and_lengths_are_those_of_vllm(answers):
         assert said[f"{number}.length"] == RULES.length(config, VERSION).default, shown
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl"])
 def test_tokens_of_images_turn_as_in_vllms_own_module(tmp_path, name):
     """In one batch with text: a plan's table at four times the positions is vLLM's own table."""

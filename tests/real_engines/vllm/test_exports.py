@@ -74,6 +74,7 @@ def test_a_models_own_weights_by_an_option_or_by_another_config(tmp_path):
         assert answer.answers[0].gap(expected[text]).largest < BOUND["native"]
 
 
+@pytest.mark.nightly
 def test_methods_in_a_file_of_somebody_else(tmp_path):
     """A schedule, a reach and a bias that learns: the file travels with the plan, and runs where vLLM trusts it."""
     path = method_file(tmp_path, THREE, "three.py")

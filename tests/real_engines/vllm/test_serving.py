@@ -109,7 +109,8 @@ def under_factor(model, factor, ids):
         return models.log_probabilities(model, ids)
 
 
-@pytest.mark.parametrize("kind", ["carried", pytest.param("qwen3_5_text", marks=pytest.mark.nightly)])  # with M-RoPE
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["carried", "qwen3_5_text"])  # the second with M-RoPE
 def test_each_request_has_the_smallest_factor_that_covers_it(kind, tmp_path):
     """Together, in chunks, compiled, with cached prefixes: all prompts begin alike, and only those of one factor may
     share keys."""
