@@ -37,8 +37,9 @@ NO_MODEL = "formulas and machines"
 MODELS = (REAL_SMALL, REAL_LONG, LARGER, CARRIED, SMALL, NO_MODEL)  # columns of the table of claims, real ones first
 
 TABLE = (
-    "In this folder it measures what is missing there, and judges all of it. A new measurement needs another folder,"
-    " or this one without its `measured`, `models` and `base.json`. It trains on the texts of the installed packages."
+    "Run so, it keeps what that folder has, measures what is missing, and judges all claims. A new measurement needs"
+    " another folder, or this one without its `measured`, `models` and `base.json`. It trains on the texts of the"
+    " installed packages."
 )
 TEXTS = "`python` is the text of the installed packages: with others the figures differ, within the intervals or not."
 MACHINES = "Other machines give other ratios."
@@ -141,7 +142,7 @@ STUDIES = (
         "python -m studies.kv_heads", "half an hour of one core", NO_MODEL, anew=MACHINES,
     ),
     _carried(
-        "restricted", "attention over 8,192 random tokens, one CPU thread, and the cache of the carried model",
+        "restricted", "attention over 8,192 random tokens, one CPU thread; for caches the carried model",
         restricted,
         "python -m studies.restricted", "half an hour of one core", NO_MODEL, anew=MACHINES,
     ),

@@ -115,7 +115,7 @@ class JudgedClaim:
     def verdict(self) -> str:
         """The word, with what a reader has to know at once."""
         beside = [self.reason] if self.reason else []
-        beside += [self.drawn] if self.drawn.startswith("one ") and self.word in BY_FIGURES else []
+        beside += [self.drawn] if self.drawn.startswith("one ") and self.word in (*BY_FIGURES, ERROR) else []
         return f"{self.word} ({'; '.join(beside)})" if beside else self.word
 
     @property
@@ -222,8 +222,13 @@ def _comparison(terms: Sequence[Any], bound: float, estimate: EstimateOf) -> Com
     chance = chance_of(lambda level: estimate(terms, level), bound)
     if not first or not others:
         return Comparison((in_words(terms), ""), one.value, None, above, chance)
-    left, right = estimate(first, LEVEL).value, estimate(others, LEVEL).value
+    # Both of what has both, as their difference is: another term that weighs nothing asks for the same seeds and texts.
+    left, right = estimate([*first, *_silent(others)], LEVEL).value, estimate([*others, *_silent(first)], LEVEL).value
     return Comparison((in_words(first), in_words(others)), left, right, above, chance)
+
+
+def _silent(terms: Sequence[Any]) -> list[Any]:
+    return [term._replace(weight=0.0) for term in terms]
 
 
 def chance_of(at: Callable[[float], Estimate], bound: float) -> float:

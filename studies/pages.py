@@ -181,7 +181,7 @@ def _comparisons(one: JudgedClaim) -> str:
         other = compared.words[1] or "the bound"
         difference = one.unit.interval(compared.above)
         rows.append([compared.words[0], one.unit.number(compared.left), other, right, difference])
-    return table_of(["this", "is", "and this", "is", "how far it is above what it must be [95 %]"], rows)
+    return table_of(["this", "is", "and this", "is", "margin over the bound [95 %]"], rows)
 
 
 def _curves(one: JudgedClaim) -> str:

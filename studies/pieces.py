@@ -154,10 +154,12 @@ Answers = Mapping[str, Mapping[str, Sequence[bool]]]
 
 
 def _verdict(claim: Claim, answers: Answers) -> JudgedClaim:
-    within = answers[claim.sums[0][0].asked][ONE]
-    figure = f"From {ONE} the model answers {sum(within)} of {len(within)}."
+    within, several = (answers[claim.sums[0][0].asked][way] for way in (ONE, SEVERAL))
+    figure = f"From {ONE} the model answers {sum(within)} of {len(within)}, from {SEVERAL} {sum(several)}."
     claim = claim._replace(note=f"{claim.note} {figure}".strip())
     if sum(within) < ABLE * len(within):
+        bar = f"Guessing one of its two values is right in half; the claim is judged from {ABLE:.0%} on."
+        claim = claim._replace(note=f"{claim.note} {bar}")
         return JudgedClaim(claim=claim, word=NOT_TESTABLE, reason=UNABLE, unit=POINTS)
     return judge(claim, lambda terms, level: _sum(terms, answers, level), POINTS)
 
@@ -165,7 +167,7 @@ def _verdict(claim: Claim, answers: Answers) -> JudgedClaim:
 def _sum(terms: Sequence[Answered], answers: Answers, level: float) -> Estimate:
     """One share less another, of the same questions: the interval is rather too wide."""
     shares = {}
-    for term in terms:
+    for term in filter(lambda term: term.weight, terms):
         of_questions = answers[term.asked][term.way]
         shares[term.weight] = share(sum(of_questions), len(of_questions), level=level)
     return minus(shares[1], shares[-1]) if len(shares) > 1 else shares[1]

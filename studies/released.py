@@ -44,7 +44,9 @@ class Shipped(NamedTuple):
 CLAIMS = (
     Claim("eight-key-heads", "Llama 2 70B and Mistral 7B use grouped queries with eight key heads.", ARTICLE_2,
           ((Shipped("Llama 2 70B", KEY_HEADS, 8),), (Shipped("Mistral 7B", KEY_HEADS, 8),)), -EXACT,
-          note="Llama 2 7B and 13B have as many key heads as query heads."),
+          theirs="'seem to'",
+          note="The keys are read from copies of the makers' configs. Llama 2 7B and 13B have as many key heads as "
+          "query heads."),
     Claim("code-llama-base", "Code Llama is trained on with a base of 1,000,000.", "arXiv:2308.12950",
           ((Shipped("Code Llama 7B", BASE, 1_000_000),),), -EXACT),
 )  # fmt: skip

@@ -169,7 +169,9 @@ def _of_yarn(longest: int, far: str) -> Iterator[Claim]:
         "YaRN's temperature prevents extreme logits: at 8x the largest one is smaller than under NTK by parts alone.",
         ARTICLE_3,
         ((Reading(1, BY_PARTS, what=LARGEST), Reading(-1, YARN, what=LARGEST)),),
-        note="YaRN's temperature multiplies every logit by (0.1 ln 8 + 1)^2, which is 1.46.",
+        note="The article writes softmax(QK / t) and gives no t. YaRN's paper has sqrt(1 / t) = 0.1 ln(s) + 1, which "
+        "multiplies every logit by (0.1 ln 8 + 1)^2 = 1.46; queries and keys of later layers change with it. "
+        "`yarn-smooths` is of the same sentence.",
     )
 
 

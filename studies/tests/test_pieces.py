@@ -31,7 +31,10 @@ def test_a_model_that_cannot_answer_from_one_context_cannot_tell():
     assert set(words(74, 0).values()) == {module.UNABLE}
     answers = {name: {module.ONE: [False] * 3, module.SEVERAL: []} for name in module.ASKED}
     (first, _) = module.verdicts({module.RIGHT: answers})
-    assert "From one context that has both the model answers 0 of 3." in first.record["note"]
+    assert (
+        "From one context that has both the model answers 0 of 3, from least entropy of two contexts 0."
+        in first.record["note"]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,9 @@ CLAIMS = (
     Claim("yarn-smooths", "YaRN's temperature smooths attention: at 8x its entropy is higher than under NTK by parts "
           "alone.", ARTICLE_3,
           ((EntropyTerm(1, "rope_under_yarn", 8), EntropyTerm(-1, "rope_under_by_parts", 8)),),
-          theirs="'smooths'; but it makes logits larger"),
+          theirs="'smooths'",
+          note="The article writes softmax(QK / t) and gives no t. YaRN's paper has sqrt(1 / t) = 0.1 ln(s) + 1, so t "
+          "is below 1 and logits become larger. `yarn-extremes` is of the same sentence."),
 )  # fmt: skip
 
 
