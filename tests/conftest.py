@@ -3,6 +3,7 @@
 One thread a process: small tensors gain nothing from more, and pytest-xdist already uses every core.
 """
 
+import signal
 from contextlib import suppress
 
 import pytest
@@ -17,6 +18,8 @@ progress.FIRST_LINE_SECONDS = (
     progress.INTERVAL
 )  # a busy machine loads small models in more than two seconds, and says so
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, where Ctrl-C would do nothing
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 with suppress(ImportError):  # a lent GPU has what it has
     from hypothesis import settings
 
