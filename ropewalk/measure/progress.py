@@ -98,16 +98,20 @@ class LinesNowAndThen:
     """A line on the error stream after two seconds and every half minute by the clock, with the time that is left."""
 
     def __init__(self, label: str) -> None:
-        self._label, self._done, self._total, self._begun, self._first = label, 0.0, 0.0, time.monotonic(), 0.0
+        self._label, self._done, self._total, self._first = label, 0.0, 0.0, 0.0
+        self._begun = self._moved = time.monotonic()
         self._closed = Event()
         Thread(target=self._print, daemon=True, name="ropewalk-progress").start()
 
     def show(self, label: str, done: float, total: float) -> None:
         """Remember that much; what is done in the first second was done before."""
+        now = time.monotonic()
         if not self._total:
-            self._begun = time.monotonic()
-        if time.monotonic() - self._begun < QUIET_SECONDS:
+            self._begun = now
+        if now - self._begun < QUIET_SECONDS:
             self._first = done
+        if done != self._done:
+            self._moved = now
         self._label, self._done, self._total = label, done, total
 
     def table(self, words: str) -> None:
@@ -124,8 +128,10 @@ class LinesNowAndThen:
         if not self._total:
             return ""
         done = self._done - self._first
-        left = (time.monotonic() - self._begun) * (self._total - self._done) / done if done > 0 else None
-        words = f", about {minutes(left)} left" if left is not None and left > 0 else ""
+        # As it was at the last step, and less since: a long step makes it no longer.
+        ended = self._moved + (self._moved - self._begun) * (self._total - self._done) / done if done > 0 else 0.0
+        left = ended - time.monotonic()
+        words = f", about {minutes(left)} left" if left > 0 else ""
         return f", {min(1.0, self._done / self._total):.0%}{words}"
 
     def close(self) -> None:

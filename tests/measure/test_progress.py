@@ -63,6 +63,10 @@ def test_a_line_says_what_is_left(monkeypatch):
     clock[0] += 60
     lines.show("reading", 60, 100)  # 20 in 60 s: 40 more take 120 s
     assert lines._share() == ", 60%, about 2 min left"
+    clock[0] += 40
+    assert lines._share() == ", 60%, about 80 s left"
+    clock[0] += 90
+    assert lines._share() == ", 60%"  # longer than it seemed: nobody knows
     lines.close()
 
 
