@@ -124,9 +124,8 @@ class Answers:
 
     def _of_shares(self, terms: Sequence[AnswerTerm], level: float) -> Estimate:
         """A share of right answers, or one less another."""
-        counted = [term for term in terms if term.weight]
-        shares = {term.weight: self._share(self._more[term.rule, term.contexts], level) for term in counted}
-        return minus(shares[1], shares[-1]) if len(shares) > 1 else shares[1]
+        shares = {term.weight: self._share(self._more[term.rule, term.contexts], level) for term in terms}
+        return minus(shares[1], shares[-1]) if -1 in shares else shares[1]
 
     def _share(self, samples: Sequence[Mapping[str, Any]], level: float) -> Estimate:
         return share(sum(sample[RIGHT] for sample in samples), len(samples), level=level)

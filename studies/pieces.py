@@ -167,10 +167,10 @@ def _verdict(claim: Claim, answers: Answers) -> JudgedClaim:
 def _sum(terms: Sequence[Answered], answers: Answers, level: float) -> Estimate:
     """One share less another, of the same questions: the interval is rather too wide."""
     shares = {}
-    for term in filter(lambda term: term.weight, terms):
+    for term in terms:
         of_questions = answers[term.asked][term.way]
         shares[term.weight] = share(sum(of_questions), len(of_questions), level=level)
-    return minus(shares[1], shares[-1]) if len(shares) > 1 else shares[1]
+    return minus(shares[1], shares[-1]) if -1 in shares else shares[1]
 
 
 if __name__ == "__main__":

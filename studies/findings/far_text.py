@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from ropewalk.measure.metrics.intervals import Estimate
 
 from studies.findings.finding import (
-    DISAGREES,
-    UNDECIDED,
     Finding,
     Verdict,
     Words,
     kind_of,
+    kind_of_gains,
     more,
     nat,
     nats,
@@ -43,7 +42,6 @@ GAINS = (
     *("rope_under_yarn", "hwfa", "hwfa_rerope", "sandwich", "kerple", "alibi", "rope_under_rerope"),
     *("rope_under_ntk", "rope", "rope_under_window", "marked_under_streaming", "rope_under_lm_infinite", "xpos"),
 )
-NONE = 0.0005  # a share: 0.0 points, as it is shown
 NEAR_ONLY = ("rope_under_window", "marked_under_streaming", "rope_under_lm_infinite", "xpos", "window")
 
 
@@ -226,7 +224,6 @@ def _far_text(measured: Measured) -> Finding:
     copied = {line: real.over(line, longest, "streaming", longest, "copied") for line in READ_FAR}
     of_streaming, of_best = (real.mean(line, longest, "copied") for line in ("streaming", "self_extend+log_n"))
     gain = {name: zoo.over((name, 8, FAR), (name, 8, PLAIN)) for name in dict.fromkeys((*GAINS, *NEAR_ONLY))}
-    most = max(gain[name].high for name in NEAR_ONLY)  # not 0 where rounding alone moves a token
     on_plain = zoo.over(("rope_under_window", 8, PLAIN), ("rope_under_yarn", 8, PLAIN))
     found = {line: real.far_found(line, longest) for line in ("yarn", "rerope:window=6144+log_n")}
     return Finding(
@@ -238,7 +235,9 @@ def _far_text(measured: Measured) -> Finding:
                 "loss and use differ",
                 "损失与利用是两回事",
             ),
-            Verdict(DISAGREES if most < NONE else UNDECIDED, "layers times window is reached", "能达到层数×窗口"),
+            Verdict(
+                kind_of_gains([gain[name] for name in NEAR_ONLY]), "layers times window is reached", "能达到层数×窗口"
+            ),
         ),
         english=Words(
             title="A low loss does not show that far text is used",

@@ -16,6 +16,7 @@ UNDECIDED = "undecided"
 NOT_HERE = "not testable here"
 BY_CONSTRUCTION = "true by construction"
 ERROR = "error of the article"
+NO_GAIN = 0.0005  # a share; not 0, since rounding alone moves a token
 CHINESE = {
     AGREES: "一致",
     DISAGREES: "在此规模上不一致",
@@ -48,6 +49,11 @@ def kind_of(above: Sequence[Estimate]) -> str:
     if all(one.low > 0 for one in above):
         return AGREES
     return DISAGREES if any(one.high < 0 for one in above) else UNDECIDED
+
+
+def kind_of_gains(gains: Sequence[Estimate]) -> str:
+    """The verdict on a claim that each of these shares is a gain. One that is shown as 0.0 points is none."""
+    return DISAGREES if all(one.high < NO_GAIN for one in gains) else kind_of(gains)
 
 
 class Words(NamedTuple):
