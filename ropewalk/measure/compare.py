@@ -264,8 +264,9 @@ class ComparisonJob:
         plan = self.plan(asked)
         subject, lines = self.host.subject(self.corpus, plan.lengths[-1]), self.lines[: plan.lines]
         config, named = self.host.model.config.get_text_config(), lines_by_name(lines)
-        # A line that does not fit is refused before anything is announced.
+        # A line that does not fit is refused before anything is announced. One that changes nothing is the base model.
         names = {parse_for_config(config, one, plan.lengths[-1], subject.facts): name for name, one in named.items()}
+        names[Extension()] = BARE
         for task in self.tasks:
             with name_errors(task.title):
                 task.require(subject, task.at(plan.lengths, plan.lengths[0]))
@@ -363,8 +364,7 @@ class ComparisonJob:
             done += plan.cost.cell(cell.length)
             self.shown(min(done, total), total, label)
             if number == 1 and result and plan.seconds(one) > FIRST_TABLE_SOON:
-                line = names.get(cell.extension, name_of(BARE))
-                self.shown.note(f"{line} at {short(cell.length)}, text {cell.sample + 1}: {in_words(cell, result)}")
+                self.shown.note(f"{name_of(names[cell.extension])} {in_words(cell, result)}")
             if number > 1 and self.deadline is not None and time.monotonic() > self.deadline:
                 raise TimeIsUp
 

@@ -128,7 +128,7 @@ class LinesNowAndThen:
         if not self._total:
             return ""
         done = self._done - self._first
-        # As it was at the last step, and less since: a long step makes it no longer.
+        # Worked out at the last step, and counted down since: while a long step is measured it does not grow.
         ended = self._moved + (self._moved - self._begun) * (self._total - self._done) / done if done > 0 else 0.0
         left = ended - time.monotonic()
         words = f", about {minutes(left)} left" if left > 0 else ""

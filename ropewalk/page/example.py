@@ -1,8 +1,7 @@
 """An example text, read by a model with its weights: loss by position, and where attention goes.
 
 The page opens with what this shows. The texts are held out, as those of `compare`, and the time that they need is
-estimated as it does. How far they go is what half a minute for each line allows,
-however many lines are read.
+estimated as it does. How far they go is what half a minute for each line allows, however many lines are read.
 """
 
 from __future__ import annotations

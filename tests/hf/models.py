@@ -90,8 +90,12 @@ OWN: dict[str, dict[str, Any]] = {
     },
 }
 FEW_EXPERTS = {"num_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-LINEAR = {f"linear_{which}_head_dim": 16 for which in ("key", "value")}
-LINEAR |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+LINEAR = {
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
 NARROW: dict[str, dict[str, Any]] = {  # of other models, sizes that are large unless they are stated
     "qwen3_next": {**FEW_EXPERTS, **LINEAR, "shared_expert_intermediate_size": 32},
     "qwen3_5_text": LINEAR,

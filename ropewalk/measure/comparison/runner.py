@@ -81,7 +81,7 @@ FAILED = "failed"  # the key of the reason in a result without numbers
 
 Group = tuple[Extension, Task, int]
 Finished = tuple[Cell, Json]
-Progress = Callable[[Cell, Json], None]
+Progress = Callable[[Cell, Json], None]  # a cell and its result, empty where the store had it before
 Measuring = Callable[[Subject, Sequence[Cell]], Generator[Finished, None, None]]
 
 
@@ -174,7 +174,8 @@ def device_name(subject: Subject) -> str:
 def in_words(cell: Cell, result: Json) -> str:
     """What one text alone says: a first figure, long before a table."""
     why, headline = result.get(FAILED), cell.task.headline
-    return str(why) if why else f"{headline} {cell.task.condense((result['result'],))[headline].value:.2f}"
+    said = why or f"{headline} {cell.task.condense((result['result'],))[headline].value:.2f}"
+    return f"at {cell.length:,} tokens, text {cell.sample + 1}: {said}"
 
 
 def condense(keys: Mapping[Cell, str], store: Store) -> list[ResultRow]:

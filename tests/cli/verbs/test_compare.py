@@ -285,7 +285,7 @@ def test_a_limit_that_is_too_short_for_the_first_table_is_said(small, tmp_path, 
     # Each figure of the first text, as soon as it is known.
     for name, candidate in (("base model", base), ("yarn", line)):
         loss = candidate["rows"][-1]["samples"][0]["loss"]
-        assert f"ropewalk: {name} at 64, text 1: loss {loss:.2f}" in said
+        assert f"ropewalk: {name} at 64 tokens, text 1: loss {loss:.2f}" in said
 
 
 @pytest.mark.nightly

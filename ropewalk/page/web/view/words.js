@@ -329,7 +329,7 @@ Ropewalk.words = (() => {
     curve_title: ["Loss by position, mean of {window} tokens", "损失随位置变化，{window} 个 token 的均值"],
     loss_axis: ["nats per token", "nat / token"],
     base_model: ["base model", "原模型"],
-    breaks: ["breaks at {place}, beside A and B", "与 A、B 相比，在 {place} 处失效"],
+    breaks: ["breaks at {place}, compared with A and B", "与 A、B 相比，在 {place} 处失效"],
     breaks_short: ["base breaks", "原模型失效"],
     breaks_not: ["holds in this text", "在此文本中没有失效"],
     attention: ["Attention of one head", "一个头的注意力"],
