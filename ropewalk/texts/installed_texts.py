@@ -8,6 +8,7 @@ one that says nothing may be of any year; neither is recent.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sysconfig
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ def sources(*kinds: str) -> dict[str, Path]:
     """The Python files of some kinds, by name."""
     files: dict[str, Path] = {}
     for kind in kinds:
-        root = Path(sysconfig.get_path(kind))
-        for path in root.rglob("*.py"):
-            inside = path.relative_to(root)
-            if kind == PACKAGES or "site-packages" not in inside.parts:
-                files[f"{kind}/{inside.as_posix()}"] = path
+        root = sysconfig.get_path(kind)
+        for folder, below, names in os.walk(root):
+            if kind == STDLIB and "site-packages" in below:
+                below.remove("site-packages")
+            inside = Path(folder).relative_to(root).as_posix()
+            start = kind if inside == "." else f"{kind}/{inside}"
+            files.update({f"{start}/{name}": Path(folder, name) for name in names if name.endswith(".py")})
     return files
 
 

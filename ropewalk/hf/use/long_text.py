@@ -72,16 +72,17 @@ def score_tokens(
     cache: DynamicCache | None = None,
     piece: int = CHUNK_LEN,
     written: int = 0,
+    head: OutputHead | None = None,
 ) -> TokenScores:
     """The loss of every token but the first, and whether it is the model's likeliest token.
 
     `numbers` [tokens] are positions other than 0, 1, 2, ...; the text is then read as one chunk. `cache` holds what was
     read before, and then all of these tokens but the last too. The last `written` tokens count as the model's own, as
-    if it had generated them.
+    if it had generated them. `head` is the model's `head_of`, where texts before this one have shown it.
     """
     before = int(cache.get_seq_length()) if written and cache is not None else 0
     with writing(before + ids.shape[1] - written) if written else NOTHING_SAID:
-        scores = list(_read(model, ids, piece, OutputHead.token_scores, numbers=numbers, cache=cache))
+        scores = list(_read(model, ids, piece, OutputHead.token_scores, numbers=numbers, cache=cache, head=head))
     losses, hits = zip(*scores, strict=True)
     return TokenScores(torch.cat(losses, 1), torch.cat(hits, 1))
 
@@ -147,6 +148,7 @@ def _read(
     *,
     numbers: Tensor | None = None,
     cache: DynamicCache | None = None,
+    head: OutputHead | None = None,
 ) -> Iterator[Of]:
     """The `judging` of every chunk: its arguments are the head, the head's input and the target tokens."""
     host = host_of(model)
@@ -160,13 +162,18 @@ def _read(
     if numbers is not None:
         piece = ids.shape[1]  # a cache has no positions but 0, 1, 2, ...
         kwargs = {"use_cache": False, **_position_arguments(ids, numbers)}
-    return _score_pieces(host, ids, piece, judging, kwargs)
+    return _score_pieces(host, head, ids, piece, judging, kwargs)
 
 
 def _score_pieces(
-    host: PreTrainedModel, ids: Tensor, piece: int, judging: Callable[[OutputHead, Tensor, Tensor], Of], kwargs: Any
+    host: PreTrainedModel,
+    head: OutputHead | None,
+    ids: Tensor,
+    piece: int,
+    judging: Callable[[OutputHead, Tensor, Tensor], Of],
+    kwargs: Any,
 ) -> Iterator[Of]:
-    handle, head = handle_of(host), head_of(host, ids)
+    handle, head = handle_of(host), head or head_of(host, ids)
     if kwargs["use_cache"]:
         most = MOST_PAIRS if device_of(host).type == "cpu" else MOST_ON_GPU
         piece = min(piece, max(LEAST_CHUNK, most // ids.shape[1]))

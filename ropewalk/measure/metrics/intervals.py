@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from statistics import NormalDist, fmean, pvariance
 from typing import Any, NamedTuple
@@ -138,11 +138,18 @@ def mean(
     x, w = _of_groups(x, w, groups)
     freedom = _freedom(w) if len(x) < count else len(x) - 1
     below, above = _student_ends(x, w, freedom, level)
-    drawn = torch.randint(len(x), (MEAN_RESAMPLES, len(x)), generator=torch.Generator().manual_seed(seed))
-    means = (x[drawn] * w[drawn]).sum(1) / w[drawn].sum(1)
+    times_drawn = _resamples(len(x), seed)
+    means = (times_drawn @ (x * w)) / (times_drawn @ w)
     tail = round((1 - level) / 2, 12)  # 0.025 of 0.95, which subtraction alone misses by a rounding
     low, high = means.quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Estimate(value, max(least, min(low, value - below)), min(most, max(high, value + above)), count)
+
+
+@lru_cache(maxsize=4)
+def _resamples(count: int, seed: int) -> Tensor:
+    """How often each document is in each resample; a report has thousands of means of as many documents."""
+    drawn = torch.randint(count, (MEAN_RESAMPLES, count), generator=torch.Generator().manual_seed(seed))
+    return torch.zeros(drawn.shape, dtype=torch.float64).scatter_add_(1, drawn, torch.ones(drawn.shape).double())
 
 
 def crossed_mean(

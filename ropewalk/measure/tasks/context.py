@@ -29,7 +29,7 @@ from transformers import DynamicCache
 
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.runtime.caches import PLAIN, ExtendedCacheLayer, held_bytes
-from ropewalk.hf.use.long_text import score_tokens
+from ropewalk.hf.use.long_text import OutputHead, head_of, score_tokens
 from ropewalk.measure.material.secrets import CITIES, TextWithSecrets, with_secrets
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.intervals import LOSS, SHARE, Estimate, means, projects_of, share_of_answers
@@ -57,8 +57,8 @@ class Context(Task):
         text = self.text(subject, sample)
         ids = subject.begun(text.ids_n, length)[None]
         trained_len, last = subject.facts.trained_len, self.last_of(subject.facts.trained_len, length)
-        cache = self.cache(subject)
-        every, plain = TokenLosses(*score_tokens(subject.model, ids, cache=cache)), text.plain(length - 1)
+        cache, head = self.cache(subject), head_of(host_of(subject.model), ids)
+        every, plain = TokenLosses(*score_tokens(subject.model, ids, cache=cache, head=head)), text.plain(length - 1)
         scores = every.of(plain)
         size = text_bytes(subject.tokenizer, ids[0, 1:][-last:][text.plain(last)])
         scored, end = (
@@ -82,7 +82,7 @@ class Context(Task):
         ):
             most = self.last_of(trained_len, subject.longest)
             result["window_loss"] = window_loss(subject, sample, most, self.samples)
-        return result | (self._answers(subject, text, ids, cache) if self.questions else {})
+        return result | (self._answers(subject, text, ids, cache, head) if self.questions else {})
 
     @property
     def of_texts(self) -> Json:
@@ -98,12 +98,14 @@ class Context(Task):
         ids, random = subject.passages(self.samples)[sample], Random(f"{subject.seed}/{Context.name}/{sample}")
         return with_secrets(subject.tokenizer, ids, self.questions, random)
 
-    def _answers(self, subject: Subject, text: TextWithSecrets, ids: Tensor, cache: DynamicCache) -> Json:
+    def _answers(
+        self, subject: Subject, text: TextWithSecrets, ids: Tensor, cache: DynamicCache, head: OutputHead
+    ) -> Json:
         """The answers to all questions, each after the whole text, and how well a passage of it is repeated."""
         length, answers = ids.shape[1], list[Json]()
         secrets = text.within(length - len(subject.begin))
         asked = [[*secret.question, *secret.answer] for secret in secrets]
-        for secret, read in zip(secrets, scores_after(subject.model, ids, asked, cache), strict=True):
+        for secret, read in zip(secrets, scores_after(subject.model, ids, asked, cache, head), strict=True):
             scores = read.last(len(secret.answer))
             right = bool(scores.hits_bn.all())
             far = secret.distance > subject.facts.trained_len
@@ -111,7 +113,7 @@ class Context(Task):
         passage = ids[0, len(subject.begin) :][: LEAD + min(COPIED_TOKENS, length // 4)].tolist()
         if len(passage) <= LEAD:
             return {"answers": answers}
-        copied = scores_after(subject.model, ids, [passage], cache)[0].last(len(passage) - LEAD)
+        copied = scores_after(subject.model, ids, [passage], cache, head)[0].last(len(passage) - LEAD)
         return {"answers": answers, "copied": copied.accuracy(), "copied_loss": copied.loss()}
 
     def last_of(self, trained_len: int, length: int) -> int:
@@ -142,7 +144,9 @@ class Context(Task):
         return numbers
 
 
-def scores_after(model: Any, ids: Tensor, texts: Sequence[list[int]], cache: DynamicCache) -> list[TokenLosses]:
+def scores_after(
+    model: Any, ids: Tensor, texts: Sequence[list[int]], cache: DynamicCache, head: OutputHead | None = None
+) -> list[TokenLosses]:
     """The scores of several texts, each after the one that a cache has read: as rows of a batch, as far as memory goes.
 
     Rows are filled up behind their text, where nothing of it can see.
@@ -156,7 +160,7 @@ def scores_after(model: Any, ids: Tensor, texts: Sequence[list[int]], cache: Dyn
             copy.batch_repeat_interleave(len(part))
         width = max(map(len, part))
         more = [[last, *text, *[last] * (width - len(text))] for text in part]
-        losses, hits = score_tokens(model, torch.tensor(more, device=ids.device), cache=copy)
+        losses, hits = score_tokens(model, torch.tensor(more, device=ids.device), cache=copy, head=head)
         sizes = enumerate(map(len, part))
         scores += [TokenLosses(losses[row : row + 1, :size], hits[row : row + 1, :size]) for row, size in sizes]
     return scores

@@ -19,6 +19,8 @@ def name_of(line: str) -> str:
 
 def visible(text: str) -> str:
     """Text whose control characters, and bytes that are no text, are written out: XML has no place for them."""
+    if text.isprintable():  # as nearly all is: a page has a million characters
+        return text
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
