@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ropewalk import Extension
-from ropewalk.errors import RopewalkError, Unreadable
+from ropewalk.errors import InvalidValue, RopewalkError, Unreadable
 from ropewalk.extension.slots import read_object, read_overrides, read_slot
 from ropewalk.methods.frequencies import NTK, Dynamic
 from ropewalk.methods.scales import LogN
@@ -36,6 +36,13 @@ def nested(depth):
     for _ in range(depth):
         value = {"name": "dynamic", "inner": value}
     return value
+
+
+def test_specs_are_nested_eight_deep_and_no_deeper():
+    with pytest.raises(InvalidValue, match="inner must be a schedule with a factor"):  # each one was read
+        Extension.from_json({"frequencies": nested(7)})
+    with pytest.raises(Unreadable, match="nested at most 8 deep"):
+        Extension.from_json({"frequencies": nested(8)})
 
 
 DIGITS = "9" * 5000

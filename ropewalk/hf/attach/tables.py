@@ -52,7 +52,7 @@ class TableContent(NamedTuple):
     """The frequencies in a table, and the factor of cos and sin."""
 
     inv_freq: tuple[float, ...]
-    temperature: float = 1.0
+    temperature: float
 
 
 class TableEdit(NamedTuple):

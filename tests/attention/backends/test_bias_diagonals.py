@@ -80,18 +80,21 @@ def test_the_masks_of_the_blocks_are_the_definition(text, queries, keys, width):
         assert block.mask.untyped_storage().nbytes() < 4 * 2 * (keys + ROWS_PER_BLOCK + 2)
 
 
-def both_ways(text, facts, shapes, dtype=torch.float64):
-    """The output and the gradients of vectors and learned numbers, by `attend` and by the oracle."""
+def both_ways(text, facts, shapes, dtype=torch.float64, frozen=()):
+    """The output and the gradients of vectors and learned numbers, by `attend` and by the oracle.
+
+    Vectors at the `frozen` places need none.
+    """
     rng, results = torch.Generator().manual_seed(3), []
     inputs = [torch.randn(shape, generator=rng).to(dtype) for shape in shapes]
     for way in (attend, reference_attention):
-        vectors = [x.clone().requires_grad_() for x in inputs]
+        vectors = [x.clone().requires_grad_(place not in frozen) for place, x in enumerate(inputs)]
         weights = parse(text).weights(facts, torch.Generator().manual_seed(7))
         leaves = [value.requires_grad_() for group in weights.values() for value in group.values()]
         answer = way(*vectors, parse(text), facts, weights=weights)
         slope = torch.randn(answer.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         answer.backward(slope.to(dtype).to(answer.dtype))
-        results.append([answer.detach(), *(leaf.grad for leaf in (*vectors, *leaves))])
+        results.append([answer.detach(), *(leaf.grad for leaf in (*vectors, *leaves) if leaf.requires_grad)])
     return zip(*results, strict=True)
 
 
@@ -118,6 +121,12 @@ def test_what_a_bias_learns_is_the_oracles_gradient(text, dtype):
     """More rows than a block, more keys than a block of the backward pass, two query heads per key head."""
     facts = Facts(trained_len=512, head_dim=8, heads=2, kv_heads=1)
     assert_close(both_ways(text, facts, [(1, 2, 530, 8), *[(1, 1, 530, 8)] * 2], dtype), dtype)
+
+
+@pytest.mark.parametrize("frozen", [(0, 1, 2), (0, 1), (1, 2)])
+def test_a_bias_learns_where_vectors_do_not(frozen):
+    facts = Facts(trained_len=256, head_dim=8, heads=2, kv_heads=1)
+    assert_close(both_ways("kerple_log", facts, [(1, 2, 40, 8), *[(1, 1, 40, 8)] * 2], frozen=frozen), torch.float64)
 
 
 @pytest.mark.parametrize("text", ["kerple_log+window:window=200", "biases.t5+dynamic_ntk", GAU])

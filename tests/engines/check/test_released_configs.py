@@ -163,6 +163,12 @@ def test_trained_lengths(tmp_path, name):
     assert f"{tokens:,} tokens" in str(checked)
 
 
+def test_a_length_that_only_cohere_means(tmp_path):
+    """Others write what a tokenizer cuts texts at under the same name."""
+    (tmp_path / "config.json").write_text(json.dumps({**RELEASED["Mistral-7B-v0.1"], "model_max_length": 131_072}))
+    assert rw.check(tmp_path / "config.json", engine="sglang").trained_len == TRAINED["Mistral-7B-v0.1"][0]
+
+
 @pytest.mark.parametrize(("name", "factor"), [("Qwen3-8B", 4.0), ("Qwen2.5-7B-Instruct-1M", 4.0)])
 def test_the_printed_export_has_the_makers_factor(tmp_path, name, factor):
     """Qwen: YaRN by 4 of 32,768, to 131,072. An export works its factor out from what is known of the config too."""

@@ -50,6 +50,7 @@ def test_lengths_are_exact(who, length):
 def test_examples_come_in_rounds_of_all_labels_and_the_input_is_new(who):
     text = LabelMap(labels=5).prompt(who, 1000, 0).text
     shown = EXAMPLE.findall(text)
+    assert "mapping" in text[: EXAMPLE.search(text).start()]  # what is to be learned is said before the first example
     rounds = [shown[begin : begin + 5] for begin in range(0, len(shown) - 4, 5)]
     assert len(rounds) > 3
     assert all(len({label for *_, label in one}) == 5 for one in rounds)
