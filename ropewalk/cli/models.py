@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.extension.notation import BARE, INSTEAD, growing_factors, length, read, unknown_name
 from ropewalk.extension.outside_code import METHODS, offers_of
 from ropewalk.hf import load_options, loading
@@ -23,7 +23,7 @@ from ropewalk.hf.load_options import AUTO, DTYPES, LoadOptions
 from ropewalk.hf.loading import require_device, silence_transformers
 from ropewalk.measure.progress import showing_progress
 from ropewalk.methods import docstrings
-from ropewalk.models import GGUF, named, path_of
+from ropewalk.models import GGUF, NAME, named, path_of
 
 if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions  # importing it takes a second
@@ -48,6 +48,10 @@ def require_known(value: list[str] | str | None) -> list[str] | str | None:
     bare = {name.rpartition(".")[2] for name in names} | offers_of(METHODS).keys()
     for line in [value] if isinstance(value, str) else value:
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
+            if term.name == NAME:
+                sentence = f"{NAME} is a model, and an extension is expected here"
+                remedy = f"name one, such as yarn, or look at the model: ropewalk inspect {NAME}"
+                raise UnknownName.because("extension", sentence, remedy=remedy)
             if "." not in term.name and term.name != INSTEAD and term.name not in bare:
                 raise unknown_name(term.name, [*names, *offers_of(METHODS), INSTEAD])
     return value
@@ -125,6 +129,24 @@ def load_model(model: str, options: LoadOptions) -> Any:
     """The model, under the extension saved with it; what takes more than two seconds says so."""
     with showing_progress(f"loading {named(model)}", shown="lines"):
         return loading.load_model(model, options)
+
+
+def load_and_place(model: str, options: LoadOptions, *, small_in_float32: bool = False) -> Any:
+    """The model where it computes; in float32 on a CPU that is far slower in the stored precision, and says so."""
+    from ropewalk.hf.probe.host import format_of
+    from ropewalk.measure.comparison.plan import faster_precision, in_precision
+
+    host = loading.place_model(load_model(model, options), options, small_in_float32=small_in_float32)
+    if options.dtype != AUTO or host.device.type != "cpu" or options.is_spread or format_of(host):
+        return host
+    stored, faster = host.dtype, faster_precision(host.dtype)
+    more = sum(parameter.numel() for parameter in host.parameters()) * (faster.itemsize - stored.itemsize)
+    if faster is stored or more > loading.free_bytes():
+        return host
+    names = [str(dtype).removeprefix("torch.") for dtype in (faster, stored)]
+    said = f"computing in {names[0]}: this processor is far slower in {names[1]} (--dtype {names[1]} keeps it)"
+    typer.echo(f"ropewalk: {said}", err=True)
+    return in_precision(host, faster)
 
 
 def folder_for(model: str, line: str, *more: str) -> str:

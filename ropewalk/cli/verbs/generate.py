@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.cli.models import Model, To, load_model, parse_for_model, require_known, require_plausible, target
+from ropewalk.cli.models import Model, To, load_and_place, parse_for_model, require_known, require_plausible, target
 from ropewalk.cli.output import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
 from ropewalk.hf.load_options import LoadOptions
-from ropewalk.hf.loading import load_tokenizer, place_model
+from ropewalk.hf.loading import load_tokenizer
 from ropewalk.measure.progress import WorkProgress, showing_progress
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def generate(
     needed = None if sampling["max_new_tokens"] is None else read + sampling["max_new_tokens"]
     fitted = parse_for_model(model, line, to, options, needed=needed) if line else None
     rule = _decoding(request, fitted)
-    host = place_model(load_model(model, options), options, small_in_float32=False)
+    host = load_and_place(model, options)
     with _tokens(request, host, tokenizer, fitted, rule) as (tokens, progress):
         if as_json:
             _write_json(tokenizer, tokens, read, fitted)
@@ -241,7 +241,7 @@ def _tokens(
     # Twins of the model are under the extension, and the model is not.
     twins = rule is not None and (rule.of_attention or not rule.of_contexts)
     extended = nullcontext() if twins or on_model == Extension() else take_off(host).under(host, on_model)
-    with extended, showing_progress("reading", unit="tokens read") as progress:
+    with extended, showing_progress("reading", unit="tokens read", shown="lines") as progress:
         source = _answer if request.contexts else _continuation
         tokens = source(host, tokenizer, request, rule, progress, on_model)
         limit = limit_of(host, request.target_len, on_model if twins else None)

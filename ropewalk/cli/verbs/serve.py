@@ -17,7 +17,7 @@ from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import (
     RequestFactors,
     To,
-    load_model,
+    load_and_place,
     request_factors as read_factors,
     require_known,
     require_plausible,
@@ -26,7 +26,7 @@ from ropewalk.cli.models import (
 from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.extension.notation import BARE, split_list
 from ropewalk.hf.load_options import LoadOptions
-from ropewalk.hf.loading import load_tokenizer, place_model
+from ropewalk.hf.loading import load_tokenizer
 from ropewalk.models import DEFAULT, NAME, path_of
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def load(wanted: Serving) -> ServedModels:
     if wanted.request_factors and not (Path(wanted.model) / SIDECAR).is_file():  # else it may be the one saved there
         require_dynamic(extensions)
     tokenizer = load_tokenizer(wanted.model, wanted.options)
-    host = place_model(load_model(wanted.model, wanted.options), wanted.options)
+    host = load_and_place(wanted.model, wanted.options, small_in_float32=True)
     start, handle = wanted.start or BARE, handle_of(host)
     if handle is not None:  # it was saved under an extension
         lines = {SAVED: handle.extension, **lines}

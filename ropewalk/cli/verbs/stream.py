@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from ropewalk.cli.models import Extension, Model, load_model, parse_for_model, require_plausible
+from ropewalk.cli.models import Extension, Model, load_and_place, parse_for_model, require_plausible
 from ropewalk.cli.output import AsJson, Open, Pictures, command, open_page, print_json
 from ropewalk.cli.verbs.compare import Corpus
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable
 from ropewalk.hf.load_options import LoadOptions
-from ropewalk.hf.loading import load_tokenizer, place_model
+from ropewalk.hf.loading import load_tokenizer
 from ropewalk.measure.progress import showing_progress
 from ropewalk.models import named
 
@@ -80,7 +80,7 @@ def _read(
     from ropewalk.measure.metrics.streaming import long_text, read_stream
 
     tokenizer = load_tokenizer(model, options)
-    host = place_model(load_model(model, options), options, small_in_float32=False)
+    host = load_and_place(model, options)
     text = long_text(tokenizer, corpus, count)
     known = trained_len(host)
     trained_under = take_off(host)

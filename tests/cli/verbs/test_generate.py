@@ -132,7 +132,7 @@ def test_without_end_no_length_is_known(folder, capsys):
 
 
 def test_a_prompt_beyond_the_length_to_reach_is_refused(folder, capsys, monkeypatch):
-    monkeypatch.setattr("ropewalk.cli.verbs.generate.load_model", None)  # would fail where it is called
+    monkeypatch.setattr("ropewalk.cli.verbs.generate.load_and_place", None)  # would fail where it is called
     assert run(["generate", str(folder), "yarn", "--to", "49", "--prompt", PROMPT]) == 2
     assert capsys.readouterr().err == "ropewalk: --to must be at least the prompt's 50 tokens, got 49\n"
 
