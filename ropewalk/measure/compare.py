@@ -49,7 +49,7 @@ from ropewalk.measure.metrics.intervals import FEW_PROJECTS
 from ropewalk.measure.opened_model import OpenedModel, open_folder, open_model
 from ropewalk.measure.progress import WorkProgress, showing_progress
 from ropewalk.measure.report.advice import advice
-from ropewalk.measure.report.comparison import as_json, write_report
+from ropewalk.measure.report.comparison import as_json, finding, write_report
 from ropewalk.measure.report.drawing import name_of
 from ropewalk.measure.report.submitted import write_rows
 from ropewalk.measure.report.tables import (
@@ -140,7 +140,7 @@ class ComparisonResult(MeasuredResult):
         for line, why in self.stopped:
             yield textwrap.fill(f"{line}: {why}", TERMINAL_WIDTH, subsequent_indent="  ")
         yield ""
-        yield textwrap.fill(advice(comparison), TERMINAL_WIDTH)
+        yield textwrap.fill(f"{finding(comparison)}. {advice(comparison)}", TERMINAL_WIDTH)
 
     def to_dict(self) -> Json:
         """Everything, sample by sample, as `results.json`."""
@@ -186,8 +186,7 @@ def compare(
         corpus: held-out text; by default "stdlib" (the part held out from Ropewalk's own training), or "all:stdlib" if
             that part has too few texts that long, or from too few projects.
         samples: texts of each length, by default 8.
-        time_limit: in seconds, or as "30m"; by default 30 minutes on a CPU if `samples` is not given (and no Ray
-            cluster is used). "none" removes the limit.
+        time_limit: in seconds, as "30m", or "none"; by default 30 minutes on a CPU without `samples` and without Ray.
         folder: where results are stored; repeating the call resumes from them and measures nothing twice.
         options: a `LoadOptions` says how a named model is loaded; a `RunOptions` also says what runs the measurement.
     """
@@ -230,8 +229,7 @@ def measuring_by(options: RunOptions) -> Measuring:
 
 def _corpus(host: OpenedModel, asked: list[int]) -> str:
     """Held-out texts of Python's own library; all of it, where these are too few or of too few projects."""
-    length = max(asked, default=2 * trained_len(host.model))
-    subject = host.subject(CORPUS, length)
+    subject = host.subject(CORPUS, max(asked, default=2 * trained_len(host.model)))
     enough = subject.count(FEW_SAMPLES) == FEW_SAMPLES and len({*subject.projects(FEW_SAMPLES)}) >= FEW_PROJECTS
     return CORPUS if enough else f"all:{CORPUS}"
 
@@ -278,6 +276,7 @@ class ComparisonJob:
                 compared = self._compared(subject, lines, plan, number, names)
             except (TimeIsUp, KeyboardInterrupt) as ended:
                 if result is None:
+                    self.shown.note("there is no table yet; the same command goes on from what is read")
                     raise
                 stopped = isinstance(ended, KeyboardInterrupt)
                 why = "it was stopped" if stopped else f"time ran out ({NO_LIMIT} removes the limit)"
@@ -333,7 +332,8 @@ class ComparisonJob:
         ends = f" to the first table, of {texts(plan.rounds[0].texts)}{more}" if len(plan.rounds) > 1 else ""
         yield f"about {minutes(first)}{ends}; about {plan.memory / 2**30:.1f} GiB beside the weights"
         if plan.limit is not None and first > plan.limit:
-            yield f"the time limit leaves {minutes(plan.limit)}; the first table is finished all the same"
+            sooner = "fewer extensions or a shorter length make it sooner"
+            yield f"the time limit leaves {minutes(plan.limit)}; the first table is finished all the same: {sooner}"
         if plan.rounds[-1].texts < (wanted := max(task.samples for task in self.tasks)):
             yield f"{self.corpus} has no {wanted} held-out texts of {short(plan.lengths[-1])}, so fewer are read"
         yield from (f"left out: {words}" for words in self._left_out(plan))

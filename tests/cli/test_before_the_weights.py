@@ -32,6 +32,7 @@ REFUSED = {
     "fit default --storage junk://x -o new": "--storage must be a study that Optuna opens",
     "fit default -o taken/file": "--out must be a folder",
     "compare default yarn --corpus nosuch -o new": "--corpus must be one of python,",
+    "compare default yarn --lengths 256,1k -o new": "--lengths must be at least the trained length (512), got 256",
     f"{CARRY_ON}=yarn:factor=0": "factor must be at least 1",
     f"{CARRY_ON}=yarn --set corpus=nosuch": "corpus must be one of python,",
     f"train carry_on --out locked {TRAIN} --set extension=yarn": "another training writes to",

@@ -117,6 +117,8 @@ def compare(
     require_writable(Path(out))
     _require_together(lengths, to, time, all_=all_)
     _require_alone(ray, workers, options.device)
+    if (lengths or to) and not redo:
+        _require_beyond(model, lengths or to, "--lengths" if lengths else "--to", options)
     others = {"extensions": extensions, "lengths": lengths or to, "tasks": tasks, "time": time, "all": all_}
     from ropewalk.measure.arguments import RunOptions
 
@@ -154,6 +156,18 @@ def _require_alone(ray: str, workers: int, device: str) -> None:
         if ray and value:
             sentence = f"give --ray or --{option}, not both: the cluster has a worker for each GPU or CPU"
             raise InvalidValue.because(option, sentence)
+
+
+def _require_beyond(model: str, lengths: str, option: str, options: LoadOptions) -> None:
+    """Refuse lengths below the trained one by the config alone, before weights are read."""
+    from ropewalk.hf.checkpoint.fetch import fetch_config
+    from ropewalk.hf.probe.facts import lengths_of
+
+    shortest = min(tokens(option, lengths.split(",")))
+    known = lengths_of(fetch_config(model, options).get_text_config(), corrected=options.trained_len).trained
+    if shortest < known:
+        remedy = "leave it out: what an extension does to texts of the trained length is measured anyway"
+        raise InvalidValue(option, f"at least the trained length ({known})", shortest, remedy=remedy)
 
 
 def _require_together(lengths: str, to: str, time: str, *, all_: bool) -> None:

@@ -10,6 +10,8 @@ from ropewalk.measure.report.tables import MORE_PROJECTS, interval
 from ropewalk.measure.report.titles import of_projects, texts
 from ropewalk.measure.tasks import Context, Passkey
 
+NOT_ASKED = "Whether what is farther away is found was not asked: leave --tasks out, or add passkey to it."
+
 
 def advice(comparison: Comparison) -> str:
     """Which extension to use, and why, in one or two sentences."""
@@ -44,7 +46,9 @@ def _for_what_is_far(comparison: Comparison, length: str) -> str | None:
     if alone is None or best.change.high < -SAME_LOSS_ATOL:
         return None
     if not shares:
-        return _for_passkeys(comparison, length)
+        passkeys = _for_passkeys(comparison, length)
+        alone_is_lower = best is not comparison.base and best.change.value > SAME_LOSS_ATOL
+        return passkeys or (f"{_none_lower(comparison, length)} {NOT_ASKED}" if alone_is_lower else None)
     words = _none_lower(comparison, length)
     share, finder = max(shares, key=lambda pair: (pair[0].value, -pair[1].rank))
     if share.value == 0 or finder.verdict.kind == BREAKS:

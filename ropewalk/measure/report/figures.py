@@ -21,8 +21,8 @@ SHORT = (
     " window of its trained length, and lengths whose tokens it did not read have no difference."
 )
 CUT = (
-    "Extensions that break do not set the scale. A triangle marks what lies beyond it, and a bar that reaches the frame"
-    " goes on."
+    "The scale fits the extensions that do not break. A triangle at the edge stands for one that lies beyond it, and a"
+    " bar that ends at the edge goes on."
 )
 
 
@@ -66,49 +66,31 @@ def change(comparison: Comparison) -> ReportFigure:
 
 
 def loss_by_position(comparison: Comparison) -> ReportFigure:
-    """Where in a long text each departs from the base model; the losses themselves where the base's are not known."""
+    """Where in a long text the base model breaks, and which extensions read on; the differences are in the numbers."""
     changes = {candidate.line: changes_by_position(comparison, candidate) for candidate in comparison.candidates}
     longest = comparison.lengths[-1]
-    known = bool(changes[comparison.base.line])
-    words = "minus the base model's at the same position" if known else "by position"
     chart = line_chart(
-        [_by_position(comparison, candidate, changes[candidate.line], known) for candidate in comparison.candidates],
+        [_by_position(comparison, candidate, changes[candidate.line]) for candidate in comparison.candidates],
         across="position in the text, tokens",
-        up=f"loss minus the base model's, {LOSS}" if known else f"loss, {LOSS}",
+        up=f"loss, {LOSS}",
         marks=[trained_mark(comparison.trained_len)],
         to=longest,
-        signed=known,
-        log="signed log" if known else "log",
+        log="log",
     )
-    caption = (
-        f"Loss {words}, in texts of {longest:,} tokens;"
-        f" {'below 0 is better than the base model' if known else 'lower is better'}. {CUT}"
-    )
+    caption = f"Loss by position, in texts of {longest:,} tokens; lower is better."
     head = ("extension", "position", "loss", "minus_base", "low", "high")
     numbers = tuple((line, at, loss, *diff[:3]) for line, rows in changes.items() for at, loss, diff in rows)
-    question = "Where in a text does each extension depart from the base model?"
+    question = "Where in a text does the base model break, and what reads on?"
     return ReportFigure("loss_by_position", question, caption, chart, head, numbers)
 
 
-def _by_position(
-    comparison: Comparison, candidate: Candidate, changes: Sequence[PositionChange], known: bool
-) -> Series:
-    estimates = [row.change for row in changes]
+def _by_position(comparison: Comparison, candidate: Candidate, changes: Sequence[PositionChange]) -> Series:
     return Series(
         name=name_of(candidate.line),
         key=keys_of(comparison)[candidate.line],
         x=tuple(float(row.position) for row in changes),
-        y=tuple(row.change.value if known else row.loss for row in changes),
-        low=tuple(estimate.low for estimate in estimates) if _finite(estimates) else (),
-        high=tuple(estimate.high for estimate in estimates) if _finite(estimates) else (),
-        broken=candidate.verdict.kind == BREAKS,
+        y=tuple(row.loss for row in changes),
     )
-
-
-def _finite(estimates: Sequence[Estimate]) -> bool:
-    """Whether there are intervals: one text has none, and the base model differs from itself by nothing."""
-    ends = [end for estimate in estimates for end in (estimate.low, estimate.high)]
-    return all(math.isfinite(end) for end in ends) and any(ends)
 
 
 Numbers: TypeAlias = dict[str, dict[int, Estimate]]  # by line and length

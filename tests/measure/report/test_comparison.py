@@ -154,6 +154,11 @@ def finding(made, least=None, **shares):
     return replace(made, candidates=tuple(candidates))
 
 
+def unasked(made):
+    rows = ([row for row in one.rows if row.task.name != "passkey"] for one in made.candidates)
+    return replace(made, candidates=tuple(map(lambda one, kept: replace(one, rows=tuple(kept)), made.candidates, rows)))
+
+
 def with_chance(made):
     """The base model's losses go far up and down from text to text."""
     bare, *others = made.candidates
@@ -177,6 +182,7 @@ ADVICE = {
     "better by more than rounding": lambda made: with_losses(made, -0.1, 0.2, 0.3, bare=0.0),
     "nothing gained from afar, and found": lambda made: finding(with_losses(made, 0.2, 0.0, 0.05), 0.6, yarn=0.9),
     "nothing gained from afar, perhaps found": lambda made: finding(with_losses(made, 0.2, 0.0, 0.05), 0.0, yarn=0.9),
+    "nothing gained from afar, and nobody asked": lambda made: unasked(with_losses(made, 0.2, 0.1, 0.05)),
     "gained, and another one finds": lambda made: finding(with_losses(made, 0.2, -0.2, 0.05), 0.6, yarn=0.9),
     "equal, and one finds more": lambda made: finding(with_losses(made, -0.1, -0.1, 0.5), yarn=0.5, rerope=1.0),
     "equal, and both find": lambda made: finding(with_losses(made, -0.1, -0.1, 0.5), yarn=0.5, rerope=0.5),

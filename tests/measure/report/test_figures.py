@@ -42,13 +42,14 @@ def test_the_headline_is_the_change_of_every_candidate(made):
     assert [row[0] for row in change(made).numbers] == ["yarn", "pi", "ntk", "bare"]
 
 
-def test_losses_by_position_are_differences_from_the_base_model(made):
-    lines = series(loss_by_position(made))
-    for name in ("yarn", "pi"):
-        worked_out = [mine - base for mine, base in zip(curve(RATES[name], 0), curve(1.0, 0), strict=True)]
-        assert lines[name]["y"] == pytest.approx(worked_out, rel=1e-5, abs=1e-9)
-    assert set(lines["base model"]["y"]) == {0}
-    assert loss_by_position(made).chart.panels[0].log.kind == "signed log"  # the better ones are below 0
+def test_losses_by_position_are_those_of_all_even_of_what_breaks(made):
+    figure = loss_by_position(made)
+    lines, (panel,) = series(figure), figure.chart.panels
+    for name, rate in (*RATES.items(), ("base model", 1.0)):
+        means = [sum(losses) / 3 for losses in zip(*(curve(rate, text) for text in range(3)), strict=True)]
+        assert lines[name]["y"] == pytest.approx(means, rel=1e-5)
+        assert "cut" not in lines[name]
+    assert (panel.y.words, panel.log.kind) == ("loss, nats per token", "log")
     assert lines["yarn"]["x"] == [8 + 16 * n for n in range(BINS)]
 
 
@@ -117,13 +118,11 @@ def test_one_length_and_one_text():
     assert dict(page_of(made).facts)["texts"] == "1"
 
 
-def test_where_the_base_model_could_not_be_measured_the_losses_themselves_are_drawn(made):
+def test_where_the_base_model_could_not_be_measured_the_others_are_drawn(made):
     base, *others = made.candidates
     starved = replace(base, rows=tuple(row for row in base.rows if row.length != 256))
     found = replace(made, candidates=(starved, *others))
     figure = loss_by_position(found)
-    (panel,) = figure.chart.panels
-    assert (panel.y.words, panel.log.kind) == ("loss, nats per token", "log")
     assert len(series(figure)["yarn"]["y"]) == BINS
     assert "minus_base" in figure.head
     assert parts(found)[0].figures[0].name == "loss_by_length"
