@@ -57,11 +57,13 @@ class ShownExtension(NamedTuple):
 
     @classmethod
     def of(cls, line: str, facts: Facts, target: int | None) -> ShownExtension:
-        """The extension of a line; a target length is assumed where the line needs one and there is none."""
-        extension, assumed = _parsed(line, facts, target)
+        """The extension of a line; a target length is assumed where neither it nor the line says one."""
+        extension, length = _parsed(line, facts, target)
         extension.check_against(facts)
-        length = assumed or int(min(facts.trained_len * _stretch(extension), 2**53))
-        return cls(line, extension, facts, length, assumed != target)
+        stretch = _stretch(extension)
+        if length is None and stretch > 1:
+            return cls(line, extension, facts, int(min(facts.trained_len * stretch, 2**53)), False)
+        return cls(line, extension, facts, length or TIMES * facts.trained_len, target is None)
 
     def print(self, console: Console) -> None:
         """Print its formula, parameters, rotations and distances."""

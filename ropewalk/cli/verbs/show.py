@@ -42,7 +42,7 @@ def show(
 ) -> None:
     """Print an extension's formula, sources, parameters, rotations per pair and distances, or list all methods.
 
-    Without --to, an extension that needs a target length is shown for eight times the trained length.
+    Without --to, an extension that says no factor of its own is shown for eight times the trained length.
     """
     console = Console(highlight=False)
     if cite:

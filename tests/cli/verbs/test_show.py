@@ -75,6 +75,8 @@ def test_what_needs_a_length_and_has_none_is_shown_for_eight_times_the_trained_o
     assert assumed.replace(said, "") == given
     assert ropewalk("show", "yarn", "--trained-len", "1k").stdout.count("For 8,192 tokens") == 1
     assert ropewalk("show", "yarn:factor=4").stdout.count("8 times") == 0
+    assert "in a text of 32,768\n" in ropewalk("show", "rope").stdout  # it stretches nothing
+    assert "ropewalk inspect default" in ropewalk("show", "default").stderr
 
 
 def test_the_distances_that_a_reach_shows():

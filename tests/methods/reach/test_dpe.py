@@ -15,6 +15,7 @@ from golden_tables import golden
 FACTS = Facts(trained_len=32, head_dim=8, heads=2, kv_heads=1, base=100.0)
 BANDS = DPE(window=2, groups=(2, 3, 1))
 CASES = golden("dpe")["cases"]
+REACHES_BY_PAIRS = ["dpe:window=5,groups=[4,9,2]", "rerope_by_parts:window=5,leak=4,low_turns=0.3"]
 
 
 def inputs(length):
@@ -87,19 +88,21 @@ def test_with_one_size_for_all_bands_it_is_self_extend(bands):
     assert torch.equal(*outputs)
 
 
+@pytest.mark.parametrize("reach", REACHES_BY_PAIRS)
 @pytest.mark.parametrize("line", ["log_n", "alibi", "by_parts:factor=4", "abf:new_base=5000", "dynamic_ntk"])
-def test_it_goes_with_schedules_scales_and_biases(line):
-    extension = parse(f"dpe:window=5,groups=[4,9,2]+{line}", trained_len=32)
+def test_they_go_with_schedules_scales_and_biases(reach, line):
+    extension = parse(f"{reach}+{line}", trained_len=32)
     q, k, v = inputs(90)
     out = attend(q.float(), k.float(), v.float(), extension, FACTS)
     torch.testing.assert_close(out.double(), reference_attention(q, k, v, extension, FACTS), rtol=0, atol=2e-6)
 
 
-def test_tokens_with_several_positions_are_placed_by_those():
+@pytest.mark.parametrize("reach", REACHES_BY_PAIRS)
+def test_tokens_with_several_positions_are_placed_by_those(reach):
     q, k, v = inputs(20)
     rows = torch.stack([torch.arange(20), torch.arange(20) * 3 // 2])
     pairs = rows[torch.tensor([0, 1, 1, 0])].T[None]
-    extension = Extension(reach=DPE(window=5, groups=(4, 2, 3)))
+    extension = parse(reach)
     out = attend(q.float(), k.float(), v.float(), extension, FACTS, Tokens(pair_positions_bjp=pairs))
     oracle = reference_attention(q, k, v, extension, FACTS, Tokens(pair_positions_bjp=pairs))
     torch.testing.assert_close(out.double(), oracle, rtol=0, atol=2e-6)

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ropewalk import DoesNotFit, Extension, Facts, Tokens, parse, reference_attention
-from ropewalk.attention import attend
+from ropewalk import DoesNotFit, Extension, Facts, parse, reference_attention
 from ropewalk.equation import reference_logits
 from ropewalk.methods.reach import LeakyReRoPE, ReRoPE, ReRoPEByParts
 
@@ -50,25 +49,6 @@ def test_where_all_pairs_are_of_one_kind_it_is_the_reach_of_that_kind(turns, lim
     parts = ReRoPEByParts(window=5, leak=4, low_turns=turns[0], high_turns=turns[1])
     outputs = [reference_attention(*inputs(60), Extension(reach=reach), FACTS) for reach in (parts, limit)]
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("line", ["log_n", "by_parts:factor=4", "abf:new_base=5000", "dynamic_ntk"])
-def test_it_goes_with_schedules_and_scales(line):
-    extension = parse(f"rerope_by_parts:window=5,leak=4,low_turns=0.3+{line}", trained_len=32)
-    q, k, v = inputs(90)
-    out = attend(q.float(), k.float(), v.float(), extension, FACTS)
-    torch.testing.assert_close(out.double(), reference_attention(q, k, v, extension, FACTS), rtol=0, atol=2e-6)
-
-
-def test_tokens_with_several_positions_are_placed_by_those():
-    q, k, v = inputs(20)
-    rows = torch.stack([torch.arange(20), torch.arange(20) * 3 // 2])
-    pairs = rows[torch.tensor([0, 1, 1, 0])].T[None]
-    extension = Extension(reach=ReRoPEByParts(window=5, leak=4, low_turns=0.3, high_turns=3))
-    out = attend(q.float(), k.float(), v.float(), extension, FACTS, Tokens(pair_positions_bjp=pairs))
-    oracle = reference_attention(q, k, v, extension, FACTS, Tokens(pair_positions_bjp=pairs))
-    torch.testing.assert_close(out.double(), oracle, rtol=0, atol=2e-6)
-    assert not torch.allclose(oracle, reference_attention(q, k, v, extension, FACTS))
 
 
 def test_a_decay_is_refused():
