@@ -35,8 +35,9 @@ CARRIED = {
     "zh/findings.md": "studies/results/findings.zh.md",
 }
 LEFT_OUT = "[English](findings.md)，带图。各条论断见 [claims.md](claims.md)（英文）。"  # pages that the site has not
+SHOWN = "page.html"  # of the carried model, which `make site` writes beside the pages
 CHINESE = "中文"  # the section of mkdocs.yml that is built in Chinese
-DESCRIPTION = "长度外推的各种方法，可以组合，适用于任意因果语言模型"
+DESCRIPTION = "长度外推的各种方法，可以组合，适用于大多数因果语言模型"
 AROUND = {  # the frame of a page in Chinese: sections of mkdocs.yml, and its two colors
     "Ropewalk": "English",
     "Guides": "更多指南（英文）",
@@ -187,7 +188,10 @@ def finish_search(site: Path) -> None:
 
 
 def lead_to_the_other_language(site: Path) -> None:
-    """The languages in the head of a page lead to the same page, where a language has it; so does the logo."""
+    """The languages in the head of a page lead to the same page, where a language has it; so does the logo.
+
+    And what names the page that `make site` writes leads to it.
+    """
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     for page in pages:
         text, english = (site / page).read_text(), page.removeprefix("zh/")
@@ -197,7 +201,8 @@ def lead_to_the_other_language(site: Path) -> None:
         if page != english:
             front = os.path.relpath("zh/index.html", PurePosixPath(page).parent)
             text = re.sub(r'href="[^"]*"(?= title="Ropewalk")', f'href="{front}"', text)
-        (site / page).write_text(text)
+        shown = f'<a href="{os.path.relpath(SHOWN, PurePosixPath(page).parent)}">{SHOWN}</a>'
+        (site / page).write_text(text.replace(f"<code>{SHOWN}</code>", shown))
 
 
 def main(root: Path) -> None:

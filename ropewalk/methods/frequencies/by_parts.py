@@ -15,8 +15,8 @@ The ends are bounded as in the released code: by d - 1, although the last index 
 often, or none does, the ends cross: the released code inverts the ramp there; here pairs up to i_high stay, and all
 others are interpolated.
 
-The two ramps differ by up to 2.3 times in the middle pairs. mix = wavelength interpolates 1/theta instead of theta, as
-in PoSE's revised YaRN and the starting point of LongRoPE's search.
+At factor 8 the two ramps differ by up to 2.3 times in the middle pairs. mix = wavelength interpolates 1/theta instead
+of theta, as in PoSE's revised YaRN and the starting point of LongRoPE's search.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ Ropewalk.words = (() => {
     lead_readout: ["Token {x}: {losses} nats", "第 {x} 个 token：{losses} nat"],
     lead_unread: [
       "{line} was not read with this page; this reads it, if the model takes it: {command}",
-      "本页未用 {line} 实测；若写法有效，这样会测：{command}",
+      "本页没有实测 {line}；要实测，请运行：{command}",
     ],
     lookup: ["Where a token looks", "一个 token 在看哪里"],
     lookup_about: [
@@ -90,7 +90,7 @@ Ropewalk.words = (() => {
     walk_trained: ["2. What training has seen", "2. 训练见过什么"],
     walk_trained_says: [
       "Training went up to position {last}. Fast pairs came round again and again. {partial} of the {pairs} pairs never completed a turn: of them the model knows the filled part alone.",
-      "训练最多到位置 {last}。快的维度转了许多圈；{pairs} 对中有 {partial} 对从未转完一圈：模型只见过填色的部分。",
+      "训练最多到位置 {last}。快的维度转了许多圈；{pairs} 对中有 {partial} 对从未转完一圈：每对维度，模型只见过填色的那段角度。",
     ],
     walk_new: ["3. A longer text brings new angles", "3. 更长的文本带来新角度"],
     walk_new_says: [
@@ -274,7 +274,7 @@ Ropewalk.words = (() => {
     own_asked: ["ropewalk export says, for this checkpoint", "由 ropewalk export 针对该检查点判断"],
     warn_training: [
       "For models trained with it: a rotary model breaks without that training.",
-      "只适用于用它训练过的模型：否则旋转模型会失效。",
+      "只适用于用它训练过的模型：直接用于用 RoPE 训练的模型会失效。",
     ],
     warn_tuning: ["Its authors fine-tune the model with it first.", "其作者先用它微调模型。"],
     warn_static: [
