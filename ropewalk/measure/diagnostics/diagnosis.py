@@ -134,17 +134,17 @@ def measure_sides(
 def _side(
     subject: Subject, line: str, extension: Extension, ids_bn: Tensor, step: Callable[[str], None]
 ) -> DiagnosedSide:
-    model, first = subject.model, ids_bn[:1]
+    model, first, name = subject.model, ids_bn[:1], "base model" if line == BARE else line
     with subject.under(extension, mode="attention") as handle:
-        step(f"{line}: loss")
+        step(f"{name}: loss")
         losses = token_losses(model, ids_bn.to(subject.device)).losses_bn
-        step(f"{line}: attention")
+        step(f"{name}: attention")
         entropy, last, sinks = curves_by_row(
             model, first, SAMPLED_ROWS, entropy_of, share_of_last(NEAR_KEYS), share_of_first(SINKS)
         )
-        step(f"{line}: logits")
+        step(f"{name}: logits")
         growth = logit_growth(model, first)
-        step(f"{line}: hidden states")
+        step(f"{name}: hidden states")
         return DiagnosedSide(
             line=line,
             extension=handle.extension,
