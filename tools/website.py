@@ -188,10 +188,7 @@ def finish_search(site: Path) -> None:
 
 
 def lead_to_the_other_language(site: Path) -> None:
-    """The languages in the head of a page lead to the same page, where a language has it; so does the logo.
-
-    And what names the page that `make site` writes leads to it.
-    """
+    """The languages in the head of a page lead to the same page, where a language has it; so does the logo."""
     pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     for page in pages:
         text, english = (site / page).read_text(), page.removeprefix("zh/")
@@ -201,8 +198,14 @@ def lead_to_the_other_language(site: Path) -> None:
         if page != english:
             front = os.path.relpath("zh/index.html", PurePosixPath(page).parent)
             text = re.sub(r'href="[^"]*"(?= title="Ropewalk")', f'href="{front}"', text)
-        shown = f'<a href="{os.path.relpath(SHOWN, PurePosixPath(page).parent)}">{SHOWN}</a>'
-        (site / page).write_text(text.replace(f"<code>{SHOWN}</code>", shown))
+        (site / page).write_text(text)
+
+
+def lead_to_what_is_shown(site: Path) -> None:
+    """The guide to the page leads to the one of the carried model, in both languages."""
+    for guide in site.rglob("see-a-method.html"):
+        link = f'<a href="{os.path.relpath(site / SHOWN, guide.parent)}">{SHOWN}</a>'
+        guide.write_text(guide.read_text().replace(f"<code>{SHOWN}</code>", link))
 
 
 def main(root: Path) -> None:
@@ -224,6 +227,7 @@ def main(root: Path) -> None:
         shutil.copytree(root / chinese / "site" / "zh", root / "site" / "zh", dirs_exist_ok=True)
     write_markdown(root, root / "site")
     lead_to_the_other_language(root / "site")
+    lead_to_what_is_shown(root / "site")
     finish_search(root / "site")
 
 

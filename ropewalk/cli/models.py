@@ -76,7 +76,10 @@ Out = Annotated[
     ),
 ]
 
-DTYPE = "auto (the checkpoint's; float32 for a small model measured on a CPU), float32, bfloat16 or float16"
+DTYPE = (
+    "auto (the checkpoint's; float32 for a small model measured on a CPU, and to write on one that is far slower in"
+    " bfloat16), float32, bfloat16 or float16"
+)
 Dtype = Annotated[str, typer.Option(autocompletion=completion.one_of(DTYPES), help=DTYPE)]
 DEVICE = "such as cpu or cuda:1, or auto (all GPUs, main memory and the disk); by default a GPU where there is one"
 Device = Annotated[str, typer.Option(help=DEVICE)]

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from rich.console import RenderableType
 
-from ropewalk.errors import InvalidValue, name_errors
+from ropewalk.errors import name_errors
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE, minutes, tokens
 from ropewalk.extension.parsing import Line
@@ -37,6 +37,7 @@ from ropewalk.measure.comparison.plan import (
     calibration_text,
     is_free,
     plan_comparison,
+    require_trained_length,
     size_in_words,
 )
 from ropewalk.measure.comparison.race import TimeIsUp
@@ -294,8 +295,7 @@ class ComparisonJob:
     def plan(self, asked: list[int]) -> ComparisonPlan:
         """What is done."""
         model, known = self.host.model, trained_len(self.host.model)
-        if asked and min(asked) < known:
-            raise InvalidValue("lengths", f"at least the trained length ({known})", min(asked))
+        require_trained_length(asked, known)
         inspection = sizes(model)
         cost, seconds_left = self._calibrated(inspection), None
         if self.deadline is not None:

@@ -159,15 +159,16 @@ def _require_alone(ray: str, workers: int, device: str) -> None:
 
 
 def _require_beyond(model: str, lengths: str, option: str, options: LoadOptions) -> None:
-    """Refuse lengths below the trained one by the config alone, before weights are read."""
+    """Refuse lengths below the trained one by the config alone, before weights are read; an adapter has none."""
+    from ropewalk.hf.checkpoint.closed_config import is_adapter
     from ropewalk.hf.checkpoint.fetch import fetch_config
     from ropewalk.hf.probe.facts import lengths_of
+    from ropewalk.measure.comparison.plan import require_trained_length
 
-    shortest = min(tokens(option, lengths.split(",")))
-    known = lengths_of(fetch_config(model, options).get_text_config(), corrected=options.trained_len).trained
-    if shortest < known:
-        remedy = "leave it out: what an extension does to texts of the trained length is measured anyway"
-        raise InvalidValue(option, f"at least the trained length ({known})", shortest, remedy=remedy)
+    asked = tokens(option, lengths.split(","))
+    if not is_adapter(Path(model)):
+        known = lengths_of(fetch_config(model, options).get_text_config(), corrected=options.trained_len).trained
+        require_trained_length(asked, known, option)
 
 
 def _require_together(lengths: str, to: str, time: str, *, all_: bool) -> None:

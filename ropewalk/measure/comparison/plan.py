@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from ropewalk.errors import DoesNotFit
+from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.checkpoint.tokens import token_ids
 from ropewalk.hf.load_options import AUTO, LoadOptions
@@ -162,6 +162,13 @@ def _seconds(
     began = clock()
     score_tokens(model, ids_bn, cache=cache)
     return clock() - began, cache
+
+
+def require_trained_length(lengths: Sequence[int], known: int, field: str = "lengths") -> None:
+    """Refuse a length below the trained one, at which the base model is measured anyway."""
+    if lengths and min(lengths) < known:
+        remedy = "leave it out: what an extension does to texts of the trained length is measured anyway"
+        raise InvalidValue(field, f"at least the trained length ({known})", min(lengths), remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
