@@ -92,7 +92,8 @@ def measured() -> Mapping[str, Any]:
     from ropewalk.measure.comparison.store import provenance
     from ropewalk.measure.material.subject import Subject
 
-    model, tokenizer, _ = carried()
+    opened = carried()
+    model, tokenizer = opened.model, opened.tokenizer
     length = trained_len(model)
 
     def part(first: int, count: int, thresholds: Iterable[Turns]) -> dict[str, Any]:

@@ -341,7 +341,7 @@ def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
     from ropewalk.measure.material.subject import marks_of
 
     opened = carried()
-    model, tokenizer, _ = opened
+    model, tokenizer = opened.model, opened.tokenizer
     length = trained_len(model)
     corpus = results["marks"]["corpus"]
     subject = opened.subject(corpus, max(TIMES) * length)

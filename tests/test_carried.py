@@ -59,6 +59,7 @@ def test_a_key_that_is_told_right_before_the_question_is_found(carried):
     assert sum(found) >= 0.95 * len(found)
 
 
+@pytest.mark.nightly
 def test_the_classical_picture(carried):
     """Twice the trained length: bare it breaks, interpolated untuned it is bad everywhere, YaRN and ReRoPE hold."""
     task = Context(samples=4)

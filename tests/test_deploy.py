@@ -75,6 +75,7 @@ def test_a_wheel_is_made_of_what_the_image_copies(tmp_path):
         assert name in listed
 
 
+@pytest.mark.nightly
 def test_the_image_serves_and_its_check_sees_that():
     found = dict(steps())
     assert found["USER"] != "root"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from pymdownx.slugs import slugify
 
 import ropewalk as rw
 from ropewalk.extension.slots import SLOTS
@@ -89,6 +90,26 @@ def test_commands_of_a_chinese_guide_are_those_of_the_english_one(guide):
     assert inline
     english = english.replace("\n", " ")  # a command may go on in the next line
     assert [part for part in (*blocks, *inline) if part.replace("\n", " ") not in english] == []
+
+
+def anchors(page):
+    """What GitHub and the site call the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    named = set(re.findall(r'<a id="([^"]+)">', text))
+    return named | {
+        slugify(case="lower")(re.sub(r"[`*]", "", line), "-") for line in re.findall(r"^#+ (.+)$", text, re.M)
+    }
+
+
+def test_links_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "studies").rglob("*.md")]
+    astray = []
+    for page in pages:
+        for file, heading in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+            target = page.parent / file if file else page
+            if not target.exists() or (heading and heading not in anchors(target)):
+                astray.append(f"{page.relative_to(ROOT)}: {file}#{heading}")
+    assert astray == []
 
 
 def test_the_site_lists_every_page():

@@ -42,11 +42,9 @@ Model = Annotated[
 
 def require_known(value: list[str] | str | None) -> list[str] | str | None:
     """A line or lines of which every name exists: by the names of files, since to read a line takes torch."""
-    if not value:  # the files need not be read
-        return value
     names = docstrings.names()
     bare = {name.rpartition(".")[2] for name in names} | offers_of(METHODS).keys()
-    for line in [value] if isinstance(value, str) else value:
+    for line in [value] if isinstance(value, str) else value or ():
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
             if term.name == NAME:
                 sentence = f"{NAME} is a model, and an extension is expected here"

@@ -203,7 +203,7 @@ def compare(
         showing_progress("loading the model", shown=run.progress) as shown,
         open_model(model, run) as host,
     ):
-        shown(0, 0, "planning")
+        shown(0, 0, "planning: looking for texts")
         if limit is None and samples is None and host.model.device.type == "cpu" and not run.ray:
             limit = ON_CPU
         job = ComparisonJob(
@@ -297,9 +297,9 @@ class ComparisonJob:
         model, known = self.host.model, trained_len(self.host.model)
         require_trained_length(asked, known)
         inspection = sizes(model)
-        cost, seconds_left = self._calibrated(inspection), None
-        if self.deadline is not None:
-            seconds_left = max(1.0, self.deadline - time.monotonic())
+        self.shown(0, 0, "planning: timing the model")
+        cost = self._calibrated(inspection)
+        seconds_left = None if self.deadline is None else max(1.0, self.deadline - time.monotonic())
         return plan_comparison(
             cost,
             inspection,

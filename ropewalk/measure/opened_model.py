@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from ropewalk import folders
 from ropewalk.errors import InvalidValue
@@ -19,18 +20,22 @@ from ropewalk.measure.arguments import RunOptions
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.models import path_of
 
+SUBJECTS_KEPT = 4  # a plan asks for texts of some lengths, and one of them is measured
 
-class OpenedModel(NamedTuple):
+
+@dataclass(frozen=True)
+class OpenedModel:
     """A model without its extension, its tokenizer, and the extension that it was trained under."""
 
     model: Any
     tokenizer: Any
     trained_under: TrainedExtension
 
-    def subject(self, corpus: str, longest: int) -> Subject:
-        """The model with the texts that it is measured on."""
-        model, tokenizer, trained_under = self
-        return Subject(model=model, tokenizer=tokenizer, own=trained_under, corpus=corpus, longest=longest)
+    @cached_property
+    def subject(self) -> Callable[[str, int], Subject]:
+        """The model with the texts of a corpus, of a length; the texts that were asked for last are kept."""
+        new = partial(Subject, model=self.model, tokenizer=self.tokenizer, own=self.trained_under)
+        return lru_cache(SUBJECTS_KEPT)(lambda corpus, longest: new(corpus=corpus, longest=longest))
 
 
 @contextmanager

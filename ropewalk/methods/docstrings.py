@@ -7,6 +7,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,15 +37,23 @@ def page_of(thing: object) -> Page:
 
 def list_folder(folder: str) -> Iterator[tuple[str, Page]]:
     """Everything in a folder's ALL, with its page: read from the files, since importing them takes torch."""
+    for name, file in _files(folder).items():
+        module = ast.parse(file.read_text("utf-8"))
+        yield name, _page(ast.get_docstring(_function(module, name) or module))
+
+
+@cache
+def _files(folder: str) -> dict[str, Path]:
+    """The names in a folder's ALL with their files: a preset by its function, a method by its file."""
     place = Path(__file__).parents[1] / HOMES.get(folder, f"methods/{folder}")
     init = ast.parse((place / "__init__.py").read_text("utf-8"))
     imports = [node for node in init.body if isinstance(node, ast.ImportFrom)]
     homes = {alias.name: str(node.module).split(".")[3:] for node in imports for alias in node.names}
     listing = next(node.value for node in init.body if isinstance(node, ast.AnnAssign))
-    for name in [node.id for node in ast.walk(listing or init) if isinstance(node, ast.Name)]:
-        module = ast.parse(place.joinpath(*homes[name]).with_suffix(".py").read_text("utf-8"))
-        preset = _function(module, name)
-        yield (name if preset else homes[name][-1]), _page(ast.get_docstring(preset or module))
+    listed = [node.id for node in ast.walk(listing or init) if isinstance(node, ast.Name)]
+    return {
+        name if folder in HOMES else homes[name][-1]: place.joinpath(*homes[name]).with_suffix(".py") for name in listed
+    }
 
 
 def idea_of(file: Path, name: str) -> str:
@@ -59,9 +68,7 @@ def _function(module: ast.Module, name: str) -> ast.FunctionDef | None:
 
 def names() -> list[str]:
     """Every preset by its name, and every method by its slot and name, from the files."""
-    return [name for name, _ in list_folder("presets")] + [
-        f"{slot}.{name}" for slot in FACTORS for name, _ in list_folder(slot)
-    ]
+    return [*_files("presets"), *(f"{slot}.{name}" for slot in FACTORS for name in _files(slot))]
 
 
 def _page(docstring: str | None) -> Page:

@@ -204,7 +204,7 @@ def fit(
         showing_progress("loading the model", shown=run.progress) as shown,
         open_model(model, run) as host,
     ):
-        shown(0, 0, "planning")
+        shown(0, 0, "planning: timing the model")
         planning = Planning(
             host=host,
             pace=pace,

@@ -140,8 +140,7 @@ class Planning:
 
     def _calibrated(self, known: int) -> Cost:
         """The cost of the model here, in the precision that the search was begun in, or in the faster one."""
-        model, tokenizer, _ = self.host
-        ids = calibration_text(tokenizer, known)
+        model, ids = self.host.model, calibration_text(self.host.tokenizer, known)
         free = self.free_precision
         if free and (name := self.before.get("dtype")):
             in_precision(model, getattr(torch, name.removeprefix("torch.")))

@@ -293,6 +293,7 @@ def test_a_learned_number_that_is_far_below_its_scale(small, case):
     assert_right(case)
 
 
+@pytest.mark.nightly
 @drawn(150)
 @given(case=cases())
 def test_as_the_chooser_has_it(small, case):
@@ -355,6 +356,7 @@ def readings(draw):
     return begins, pieces, draw(st.permutations(range(len(begins))))
 
 
+@pytest.mark.nightly
 @drawn(100)
 @given(case=cases(longest=1), reading=readings())
 def test_read_through_a_cache(small, case, reading):

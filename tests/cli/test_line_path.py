@@ -1,11 +1,8 @@
 """The path of a line from its text to the model: read once, built once, checked once for the model and each layer."""
 
-import gc
-import sys
 from collections import Counter
 
 import pytest
-import torch
 
 import ropewalk as rw
 from ropewalk.cli.main import run
@@ -14,8 +11,6 @@ from ropewalk.extension.extension import Extension
 from ropewalk.measure.comparison import comparison
 from ropewalk.measure.comparison.store import Store
 
-from architecture.ranks import RANK
-from architecture.tree import PACKAGE
 from hf.models import tiny
 
 
@@ -69,37 +64,3 @@ def test_compare_reads_and_builds_each_line_once(counted, monkeypatch, tmp_path)
             Subject(), ["yarn", "rerope+log_n"], [128], store=Store(tmp_path / "cells.sqlite")
         )
     assert counted["read"] == counted["build"] == 2
-
-
-def test_generate_calls_downwards_only(folder, tmp_path):
-    """From the command line to the kernel no part calls one above it, but for the progress that the caller passed.
-
-    A record that checks itself calls the `check` of its own class.
-    """
-    upwards, root = set(), str(PACKAGE)
-
-    def part(frame):
-        return frame.f_code.co_filename.removeprefix(root + "/").split("/")[0].removesuffix(".py")
-
-    def watch(frame, event, _):
-        if event != "call" or not frame.f_code.co_filename.startswith(root):
-            return
-        caller = frame.f_back
-        while caller is not None and not caller.f_code.co_filename.startswith(root):
-            caller = caller.f_back
-        if caller is not None and RANK.get(part(frame), 0) > RANK.get(part(caller), 99):
-            upwards.add((part(caller), part(frame), frame.f_code.co_name))
-
-    before = sys.getprofile()
-    gc.collect()
-    gc.disable()  # what another test left is not collected below: that calls a generator's end from anywhere
-    sys.setprofile(watch)
-    try:
-        code = run(["generate", str(folder), "rerope:window=8", "--prompt", "w1 w2", "--max-new-tokens", "2"])
-    finally:
-        sys.setprofile(before)
-        gc.enable()
-    assert code == 0
-    assert {(above, below) for above, below, name in upwards if name != "check"} <= {("hf", "measure")}, upwards
-    assert {name for above, _, name in upwards if above == "hf"} == {"__call__"}  # of measure/progress.py
-    assert torch.is_grad_enabled()

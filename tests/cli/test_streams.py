@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from ropewalk.cli.parser import app
 
+pytestmark = pytest.mark.nightly
+
 LIST = ["show", "--json"]  # has letters that are not in ASCII
 UNKNOWN = ["show", "\u044f\u0440\u043d"]
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -24,7 +26,6 @@ def command(arguments, redirected="", **environment):
     )
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
 def test_closed_streams(closed, folder, tmp_path):
     """The work is done, what would be said goes nowhere, and no file is opened under the number of a stream."""

@@ -47,6 +47,7 @@ def test_an_extension_with_learned_numbers_is_there_again_after_an_error(model):
 def test_its_tokenizer_is_the_one_beside_its_weights_or_the_one_that_is_passed(model, place):
     with open_model(model) as host:
         assert host.tokenizer.get_vocab() == AutoTokenizer.from_pretrained(place / "model").get_vocab()
+        assert host.subject("stdlib", 64) is host.subject("stdlib", 64)  # its texts are searched for once
     other = object()
     with open_model(model, RunOptions(tokenizer=other)) as host:
         assert host.tokenizer is other

@@ -65,6 +65,7 @@ def test_a_method_from_outside_has_its_page(tmp_path):
     assert "pages" not in one("yarn+log_n")
 
 
+@pytest.mark.nightly
 def test_the_page_has_every_preset_at_every_factor(drawn):
     lengths = [factor * USUAL.trained_len for factor in FACTORS]
     assert [grid["length"] for grid in drawn["lengths"]] == lengths

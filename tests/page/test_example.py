@@ -249,6 +249,7 @@ def test_keys_of_the_token_under_the_pointer_or_the_keyboard(opened, shown, exam
     assert widths == pytest.approx([100 * weight / max(weights) for weight in weights], abs=0.6)  # one scale for both
 
 
+@pytest.mark.nightly
 def test_a_model_with_weights_and_without_a_tokenizer(tmp_path, capsys):
     tiny("llama").save_pretrained(tmp_path / "model")
     place = tmp_path / "page.html"
@@ -259,6 +260,7 @@ def test_a_model_with_weights_and_without_a_tokenizer(tmp_path, capsys):
     assert "tokenizer" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_a_text_is_read_unless_it_is_left_out(tmp_path, capsys):
     place = tmp_path / "page.html"
     assert run(["page", "default", "pi", "--to", "768", "-o", str(place)]) == 0

@@ -9,6 +9,8 @@ import ropewalk as rw
 from browser import watched
 from page.fake_server import BASE, TRAINED, A, B, serving
 
+pytestmark = pytest.mark.nightly
+
 TEXT = " ".join(f"word{n}" for n in range(100))
 HOSTILE = "<img src=x onerror=\"document.title='broken'\">"
 PLAIN = "A base model: it continues your text."  # not said of models with a chat template

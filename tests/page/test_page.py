@@ -120,6 +120,7 @@ def test_a_line_that_is_not_in_the_page_names_the_command_that_writes_it(opened)
     assert page.text_content("#angles-a figcaption") == before  # the last line that was drawn
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -154,6 +155,7 @@ def test_an_empty_field_gets_its_line_back(opened):
     page.wait_for_function("() => document.querySelector('#line-a').value === 'pi'")
 
 
+@pytest.mark.nightly
 def test_parameters_that_python_takes_are_no_mistakes(scripts):
     """Every method and preset with each of its parameters, by Python's own reading of the line."""
     for name, about in catalogue().items():
@@ -384,6 +386,7 @@ def test_warnings(opened):
     assert page.locator("#use-b .warnings li").all_inner_texts() == ["Nothing to warn about."]
 
 
+@pytest.mark.nightly
 def test_every_preset_is_drawn(opened):
     page = opened("#lang=en", **DESK)
     for name in PRESETS:

@@ -10,6 +10,8 @@ from ropewalk.models import DEFAULT
 from browser import watched
 from real_server import Server
 
+pytestmark = pytest.mark.nightly
+
 TEXT = "import os\nimport sys\n\n\ndef main(arguments):\n    print(arguments)\n" * 60
 DESK = {"viewport": {"width": 1280, "height": 900}}
 
@@ -69,7 +71,6 @@ def test_attention_of_one_head_is_drawn(page):
     assert "weight" in page.text_content("#heat .readout")
 
 
-@pytest.mark.nightly
 def test_both_sides_continue_a_text(page):
     page.fill("#message", "import os\nimport ")
     page.click("#send")

@@ -12,6 +12,8 @@ from ropewalk.page import html
 from ropewalk.page.assemble import USUAL
 from ropewalk.page.walk import walk
 
+pytestmark = pytest.mark.nightly
+
 DESK, PHONE = ({"viewport": {"width": width, "height": 900}} for width in (1280, 390))
 STEPS = 10
 SMALL = Facts(trained_len=512, head_dim=64, heads=4, layers=6)

@@ -55,6 +55,7 @@ def test_its_extension_goes_on_the_model(result, model):
     assert rows["bare"]["loss"] - rows[result.fit.answer.line]["loss"] == pytest.approx(rows["bare"]["behind"])
 
 
+@pytest.mark.nightly
 def test_what_it_shows_and_holds(result, tmp_path):
     shown = repr(result)
     assert shown.startswith("The best extension for 64 tokens, trained on 32 (deployable: vllm)\n")

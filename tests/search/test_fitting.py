@@ -66,6 +66,7 @@ def test_the_texts_that_judge_were_never_fitted_on(made):
     assert own.fitted_on.subject.marks != own.judged_on.subject.marks
 
 
+@pytest.mark.nightly
 def test_the_numbers_are_those_of_the_texts(made):
     own, found = made
     model, answer = own.subject.model, found.chosen.extension
@@ -101,6 +102,7 @@ def test_it_is_judged_beside_everything_of_its_class(made):
     assert found.rival.loss.value == min(each.loss.value for each in found.beside if each.line != BARE)
 
 
+@pytest.mark.nightly
 def test_the_answer_is_tested_on_other_text(tmp_path):
     """The answer, the base model and the rival, on as many texts as there are; the search does not see them."""
     own = fitting(tmp_path)
@@ -321,6 +323,7 @@ def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
     assert wanted.violations(figures)["min_retrieval"] == 0.5
 
 
+@pytest.mark.nightly
 def test_a_search_with_a_limit_of_time_goes_on_only_on_the_same_kind_of_device(tmp_path, monkeypatch):
     for name, limits in {"timed": {"max_slowdown": 2.0}, "free": {}}.items():
         fitting(tmp_path / name, **limits).search(trials=1)

@@ -39,7 +39,7 @@ def run(path, name, callbacks=()):
     return train(new_small_model(SMALL), rows, plan, path / name, callbacks=callbacks)
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
 @pytest.mark.parametrize("name", ["config.json", "optimizer.pt", "trainer_state.json"])
 def test_a_full_disk_costs_the_checkpoint_that_is_written_and_no_other(tmp_path, name):

@@ -22,6 +22,8 @@ from hf.models import tiny
 from train.texts import folder_of, tokenizer, tokens
 from train.watching import StopAt, losses
 
+pytestmark = pytest.mark.nightly
+
 SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
 PLAN = TrainingPlan(steps=6, rows=4, save_every=50, log_every=1, progress=False, learning_rate=1e-2)
 IDS = torch.randint(5, 290, (1, 30), generator=torch.Generator().manual_seed(1))
@@ -138,7 +140,6 @@ def run(path, name, line="rope", step=None, plan=PLAN):
     return trainer, theta
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("line", LINES)
 def test_stopped_it_goes_on_and_every_checkpoint_is_whole(tmp_path, line):
     whole, theta = run(tmp_path, "whole", line)

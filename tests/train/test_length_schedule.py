@@ -19,6 +19,8 @@ from hf.models import tiny
 from train.texts import tokenizer, tokens
 from train.watching import StopAt, losses
 
+pytestmark = pytest.mark.nightly
+
 SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=16)
 PLAN = TrainingPlan(steps=8, rows=2, accumulate=2, save_every=50, log_every=1, progress=False)
 
@@ -82,7 +84,6 @@ def test_the_base_switches_with_the_length_and_is_saved(tmp_path):
     torch.testing.assert_close(again(ids).logits, model(ids).logits, rtol=0, atol=1e-6)
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("step", [4, 6, 7])
 def test_stopped_before_at_and_after_the_switch_it_goes_on_with_the_same_losses(tmp_path, step):
     whole, rest = Watch(), Watch()

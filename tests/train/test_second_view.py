@@ -23,6 +23,8 @@ from hf.models import tiny
 from train.texts import folder_of, tokenizer, tokens
 from train.watching import StopAt, losses
 
+pytestmark = pytest.mark.nightly
+
 SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
 PLAN = TrainingPlan(steps=5, rows=2, save_every=50, log_every=1, progress=False, learning_rate=1e-2)
 IDS = torch.randint(5, 290, (2, 12), generator=torch.Generator().manual_seed(1))
@@ -161,7 +163,6 @@ def test_weight_0_is_training_as_it_was(tmp_path):
     assert all(torch.equal(value, after[name]) for name, value in plain.model.state_dict().items())
 
 
-@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
 def test_stopped_it_goes_on_with_the_same_numbers_and_adapters_learn_by_it(tmp_path):
     def adapted(model):

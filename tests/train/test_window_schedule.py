@@ -20,6 +20,8 @@ from hf.models import tiny
 from train.texts import folder_of, tokenizer, tokens
 from train.watching import StopAt, losses
 
+pytestmark = pytest.mark.nightly
+
 SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=16)
 PLAN = TrainingPlan(steps=8, rows=2, accumulate=2, save_every=50, log_every=1, progress=False)
 IDS = torch.randint(3, 97, (1, 16), generator=torch.Generator().manual_seed(0))
@@ -131,7 +133,6 @@ def run(path, name, watch, rows=None, plan=PLAN):
     return train(model, rows or schedule(path), plan, path / name, callbacks=[watch])
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("step", [1, 4, 6])
 def test_stopped_in_the_middle_it_goes_on_with_the_same_windows(tmp_path, step):
     whole, rest = Watch(), Watch()

@@ -86,14 +86,12 @@ def _listed() -> dict[str, Any]:
 
 
 def _list(console: Console) -> None:
-    papers = Table("preset", "what it is", title="Papers and systems", title_justify="left")
-    for name, page in list_folder("presets"):
-        papers.add_row(name, escape(page.idea))
-    console.print(papers)
-    for slot in FACTORS:
-        table = Table("method", "what it is", title=f"{slot}/", title_justify="left")
-        for name, page in list_folder(slot):
-            table.add_row(f"{slot}.{name}", escape(page.idea))
+    titles = {"presets": "Papers and systems", **{slot: f"{slot}/" for slot in FACTORS}}
+    for folder, title in titles.items():
+        preset = folder == "presets"
+        table = Table("preset" if preset else "method", "what it is", title=title, title_justify="left")
+        for name, page in list_folder(folder):
+            table.add_row(name if preset else f"{folder}.{name}", escape(page.idea))
         console.print(table)
     if outside := packages_of(METHODS):
         table = Table("method", "package", title="of installed packages", title_justify="left")

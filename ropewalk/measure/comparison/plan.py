@@ -10,6 +10,7 @@ reading show both rates of this model on this machine: that of pairs by a chunk 
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ FIRST_TABLE_SECONDS = 180.0  # seconds: where the first table would take longer,
 LEAST_LINES = 2  # of those that a caller did not choose, however little time there is
 CALIBRATED = (512, 2048)  # tokens of the texts that show the rate: the longer one where it is read in a few seconds
 FEW_SECONDS = 6.0
+FIRST_READ = 64  # tokens of a text that is read before anything is timed
 DEPTH = 16  # times as many keys as the chunk has that shows the rate of pairs
 PRODUCT = (128, 1024)  # rows and columns of the matrices that show how fast a precision is
 EXTENSION_SLOWDOWN = 1.1  # an extension's time over the base model's
@@ -111,7 +113,7 @@ def calibrate(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float] 
     for length in sorted({min(len(ids_n), count) for count in CALIBRATED}):
         if rate and cost.operations(length) / rate > FEW_SECONDS:
             break
-        token_losses(model, ids[:, :64])  # the first text in a process takes longer
+        token_losses(model, ids[:, :FIRST_READ])  # as above
         began = clock()
         token_losses(model, ids[:, :length])
         rate = cost.operations(length - 1) / max(clock() - began, 1e-6)
@@ -122,12 +124,7 @@ def product_seconds(dtype: torch.dtype, clock: Callable[[], float] = time.perf_c
     """The seconds of a product of matrices in a precision, the least of three."""
     a, b = torch.ones(PRODUCT[0], PRODUCT[1], dtype=dtype), torch.ones(PRODUCT[1], PRODUCT[1], dtype=dtype)
     a @ b  # the first one takes longer
-    times = list[float]()
-    for _ in range(3):
-        began = clock()
-        a @ b
-        times.append(clock() - began)
-    return min(times)
+    return min(timeit.repeat(lambda: a @ b, timer=clock, repeat=3, number=1))
 
 
 def _both_rates(cost: Cost, model: Any, ids_bn: Tensor, clock: Callable[[], float]) -> tuple[float, float] | None:
@@ -138,7 +135,7 @@ def _both_rates(cost: Cost, model: Any, ids_bn: Tensor, clock: Callable[[], floa
     length = ids_bn.shape[1] - 1
     with suppress(DoesNotFit):
         require_held(host_of(model), (DEPTH + 1) * length)
-        _seconds(model, ids_bn, clock)  # the first text in a process takes longer
+        _seconds(model, ids_bn[:, :FIRST_READ], clock)  # the first text in a process takes longer
         plain, cache = _seconds(model, ids_bn, clock)
         if {type(layer) for layer in cache.layers} - {DynamicLayer, DynamicSlidingWindowLayer}:
             return None

@@ -12,7 +12,23 @@ def test_the_kernels_of_this_torch_are_used(dtype):
     assert fused.has_fused_kernel("cpu", dtype)
 
 
-def test_a_wrong_kernel_is_not_used(monkeypatch):
+@pytest.fixture
+def used_with(monkeypatch):
+    """Whether a kernel is used where another stands in its place, checked anew; without that one it is."""
+
+    def used(name, kernel, dtype, check=fused.has_fused_kernel):
+        with monkeypatch.context() as patched:
+            patched.setattr(fused, name, kernel)
+            check.cache_clear()
+            answer = check("cpu", dtype)
+        check.cache_clear()
+        assert check("cpu", dtype)
+        return answer
+
+    return used
+
+
+def test_a_wrong_kernel_is_not_used(used_with):
     original = fused.CPU_FORWARD
 
     def base_two(*arguments, **named):
@@ -23,12 +39,7 @@ def test_a_wrong_kernel_is_not_used(monkeypatch):
         raise RuntimeError("no such operator")
 
     for broken in (base_two, gone):
-        monkeypatch.setattr(fused, "CPU_FORWARD", broken)
-        fused.has_fused_kernel.cache_clear()
-        assert not fused.has_fused_kernel("cpu", torch.float32)
-    monkeypatch.undo()
-    fused.has_fused_kernel.cache_clear()
-    assert fused.has_fused_kernel("cpu", torch.float32)
+        assert not used_with("CPU_FORWARD", broken, torch.float32)
 
 
 def ignores(mask):
@@ -45,18 +56,13 @@ def ignores(mask):
 
 @pytest.mark.parametrize("name", ["CPU_FORWARD", "CPU_BACKWARD"])
 @pytest.mark.parametrize("mask", [torch.zeros_like, lambda mask: mask.T], ids=["no mask", "rows for keys"])
-def test_a_kernel_that_reads_masks_otherwise_is_not_used(monkeypatch, name, mask):
+def test_a_kernel_that_reads_masks_otherwise_is_not_used(used_with, name, mask):
     """Blocks of a band, packed texts and padding are computed by masks."""
-    monkeypatch.setattr(fused, name, ignores(mask)(getattr(fused, name)))
-    fused.has_fused_kernel.cache_clear()
-    assert not fused.has_fused_kernel("cpu", torch.float32)
-    monkeypatch.undo()
-    fused.has_fused_kernel.cache_clear()
-    assert fused.has_fused_kernel("cpu", torch.float32)
+    assert not used_with(name, ignores(mask)(getattr(fused, name)), torch.float32)
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32], ids=str)
-def test_masks_are_read_in_both_precisions(monkeypatch, precision):
+def test_masks_are_read_in_both_precisions(used_with, precision):
     """Of half precision: a mask comes in the model's type and in the one that is computed with."""
     original = fused.CPU_FORWARD
 
@@ -65,15 +71,10 @@ def test_masks_are_read_in_both_precisions(monkeypatch, precision):
             raise RuntimeError("mask of a type that this kernel does not take")
         return original(*arguments, attn_mask=attn_mask)
 
-    monkeypatch.setattr(fused, "CPU_FORWARD", refuses)
-    fused.has_fused_kernel.cache_clear()
-    assert not fused.has_fused_kernel("cpu", torch.bfloat16)
-    monkeypatch.undo()
-    fused.has_fused_kernel.cache_clear()
-    assert fused.has_fused_kernel("cpu", torch.bfloat16)
+    assert not used_with("CPU_FORWARD", refuses, torch.bfloat16)
 
 
-def test_a_kernel_that_is_wrong_for_a_single_query_computes_no_steps(monkeypatch):
+def test_a_kernel_that_is_wrong_for_a_single_query_computes_no_steps(used_with):
     """CUDA's kernel takes another path there; what is wrong with it must not cost the kernel for whole texts."""
     original = fused.CPU_FORWARD
 
@@ -81,15 +82,8 @@ def test_a_kernel_that_is_wrong_for_a_single_query_computes_no_steps(monkeypatch
         out, lse = original(q, *arguments, **named)
         return out, lse + (q.shape[2] == 1)
 
-    monkeypatch.setattr(fused, "CPU_FORWARD", wrong_for_one)
-    for check in (fused.has_fused_kernel, fused.has_step_kernel):
-        check.cache_clear()
-    assert fused.has_fused_kernel("cpu", torch.bfloat16)
-    assert not fused.has_step_kernel("cpu", torch.bfloat16)
-    monkeypatch.undo()
-    for check in (fused.has_fused_kernel, fused.has_step_kernel):
-        check.cache_clear()
-    assert fused.has_step_kernel("cpu", torch.bfloat16)
+    assert used_with("CPU_FORWARD", wrong_for_one, torch.bfloat16)
+    assert not used_with("CPU_FORWARD", wrong_for_one, torch.bfloat16, fused.has_step_kernel)
 
 
 def test_running_out_of_memory_is_no_fault_of_a_kernel(monkeypatch):

@@ -18,6 +18,7 @@ def diagnose(place, *more):
     return run(["diagnose", str(place / "model"), *more, "--corpus", f"folder:{place / 'texts'}"])
 
 
+@pytest.mark.nightly
 def test_a_page_with_its_files_and_some_lines(place, tmp_path, capsys, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open_new_tab", lambda address: opened.append(address) or True)

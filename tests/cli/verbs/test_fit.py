@@ -60,6 +60,7 @@ def answered(place):
     return place / "out", said.getvalue()
 
 
+@pytest.mark.nightly
 def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
     out, said = answered
     assert "Written: " in said

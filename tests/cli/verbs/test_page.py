@@ -48,6 +48,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path, cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("of", ["", "config.json"])
 def test_a_model_and_two_extensions(chromium, tmp_path, of):
     """By its config alone; an address with a view of its own counts more."""
@@ -74,6 +75,7 @@ def test_a_model_and_two_extensions(chromium, tmp_path, of):
         assert other.text_content("#to-shown") == "65,536 tokens · 2×"
 
 
+@pytest.mark.nightly
 def test_lines_and_a_length_of_its_own(chromium, tmp_path):
     """More lines than two are kept for typing, and a schedule that the model came with is named."""
     scaling = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}

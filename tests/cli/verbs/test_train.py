@@ -43,6 +43,7 @@ def within(*arguments):
     return result.output
 
 
+@pytest.mark.nightly
 def test_a_recipe_is_run_and_gone_on_with_by_the_same_command(tmp_path):
     asked = ["pretrain", "--out", tmp_path / "run", *settings(corpus=folder_of(tmp_path / "texts"), extension="alibi")]
     said = within(*asked, "--set", "steps=3")

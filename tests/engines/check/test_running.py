@@ -58,6 +58,7 @@ def test_in_force_and_not_applied(folders, models, line, protocol):
         assert [part.name for part in checked.parts] == ["within", "beyond"]
 
 
+@pytest.mark.nightly
 def test_another_schedule_and_other_weights(folders, models):
     with running(echo(models["rerope+log_n"])) as url:  # exact within the trained length, and beyond it near neither
         checked = check_running(url, str(folders / "yarn"), target_len=TOKENS)
@@ -145,6 +146,7 @@ def test_wrong_use(capsys, arguments, said):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_ropewalks_own_server(folders, capsys):
     """With the schedule, and without it, by the command."""
     server = Server("default", "rope", "--extensions", "yarn", "--to", "4k", "--port", "0").ready()

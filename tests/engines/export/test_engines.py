@@ -134,14 +134,20 @@ def test_llama_cpp_has_one_yarn():
     assert list(said.values()) == [False, True, True, True, True, True]
 
 
-@pytest.mark.parametrize("name", ["qwen3", "olmo2", "granite"])
-@pytest.mark.parametrize("text", ["by_parts:factor=4,low_turns=2", "llama3:factor=4"])
-def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
-    model = tiny(name, num_hidden_layers=1)
+def stated(text, name, **config):
+    """What an export of a small model says of an extension, and the constant temperature that this has."""
+    model = tiny(name, num_hidden_layers=1, **config)
     layers = probe(model)
     facts = [facts_of(model, layer, 1) for layer in layers]
     extension = rw.parse(text, trained_len=32, layers=1)
     said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
+    return said, math.prod(constant_scale(extension, facts[0]))
+
+
+@pytest.mark.parametrize("name", ["qwen3", "olmo2", "granite"])
+@pytest.mark.parametrize("text", ["by_parts:factor=4,low_turns=2", "llama3:factor=4"])
+def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
+    said, _ = stated(text, name)
     assert f"what llama.cpp knows of {name}" in str(TARGETS["llama.cpp"].rewrite(said))
 
 
@@ -149,28 +155,20 @@ def test_llama_cpp_reads_divisors_in_some_architectures_only(name, text):
 @pytest.mark.parametrize("text", ["by_parts:factor=4", "yarn:factor=4+scales.temperature:value=1.3"])
 def test_llama_cpp_has_its_own_temperature_and_the_rest_is_folded(name, text):
     """YaRN's table is known by name wherever divisors are not read; the config keeps what llama.cpp computes."""
-    model = tiny(name, num_hidden_layers=1, layer_types=["full_attention"])
-    layers = probe(model)
-    facts = [facts_of(model, layer, 1) for layer in layers]
-    extension = rw.parse(text, trained_len=32, layers=1)
-    said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
+    said, scale = stated(text, name, layer_types=["full_attention"])
     reading = TARGETS["llama.cpp"].rewrite(said)
     left = said.parameters[0]
     computed = 0.1 * math.log(4) + 1
     assert (left["rope_type"], left["attn_factor"]) == ("yarn", 1.0)
     assert left["attention_factor"] == pytest.approx(computed)
-    assert computed**2 * reading.folded == pytest.approx(math.prod(constant_scale(extension, facts[0])))
+    assert computed**2 * reading.folded == pytest.approx(scale)
 
 
 @pytest.mark.parametrize("name", ["gemma", "stablelm", "phi3", "gpt_neox"])
 @pytest.mark.parametrize("text", ["pi:factor=4", "ntk:factor=4"])
 def test_llama_cpp_drops_the_schedules_of_some_architectures(name, text):
     """Even another base: their converters write keys of their own. StableLM was off by 17 in log-probabilities."""
-    model = tiny(name, num_hidden_layers=1)
-    layers = probe(model)
-    facts = [facts_of(model, layer, 1) for layer in layers]
-    extension = rw.parse(text, trained_len=32, layers=1)
-    said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
+    said, _ = stated(text, name)
     refused = TARGETS["llama.cpp"].rewrite(said)
     assert isinstance(refused, DoesNotFit)
     assert f"of {name}" in str(refused)
@@ -178,11 +176,7 @@ def test_llama_cpp_drops_the_schedules_of_some_architectures(name, text):
 
 def latent(**own):
     """A model whose keys come from a latent vector, with this YaRN in its config."""
-    model = tiny("deepseek_v3", num_hidden_layers=1)
-    layers = probe(model)
-    facts = [facts_of(model, layer, 1) for layer in layers]
-    extension = rw.parse("by_parts:factor=4", trained_len=32, layers=1)
-    said = state_extension(model, extension, attach_layers(layers, facts, extension), None)
+    said, _ = stated("by_parts:factor=4", "deepseek_v3")
     said.text.rope_parameters |= own
     return said
 

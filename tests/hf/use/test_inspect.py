@@ -156,7 +156,7 @@ def refusal(model, advice):
     return ""
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "hunyuan_v1_dense"])
 def test_what_is_said_to_apply_is_taken_and_nothing_else(name):
     assert_promises_kept(tiny(name, num_hidden_layers=3))

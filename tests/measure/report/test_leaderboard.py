@@ -153,6 +153,7 @@ def test_its_table_for_a_paper():
     assert rf"\texttt{{{NAMES[3].replace('_', chr(92) + '_')}}} & " in board.to_latex()
 
 
+@pytest.mark.nightly
 def test_files(tmp_path):
     board = made()
     page = write_leaderboard(board, tmp_path, command="ropewalk compare --all", pictures="svg")

@@ -109,7 +109,7 @@ def opened(chromium, address, width=1280, **options):
 ALL = (*NAMES, "broken", "one", "fit", "stream", "diagnose")
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ALL)
 def test_a_page_fits_is_silent_and_asks_for_nothing(chromium, pages, name):
     """At every width, in both modes: no words touch or leave the window, and every chart is drawn in their colours."""
@@ -277,6 +277,7 @@ def test_a_row_of_the_table_pins_a_method(chromium, pages):
         assert button.get_attribute("aria-pressed") == "false"
 
 
+@pytest.mark.nightly
 def test_the_switch_draws_on_a_logarithmic_scale(chromium, pages):
     """Where the broken line stays on the scale, so its colour reaches the right edge."""
     with opened(chromium, pages["broken"]) as page:

@@ -36,7 +36,7 @@ def test_one_context_has_the_passkey_and_all_have_the_length(tmp_path):
         assert {prompt.answer_ids for prompt in prompts} == {alone.answer_ids}
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("pooling", "line"), [("entropy", "nbce"), ("mean", "parallel_windows"), ("max", "max_pooling")]
 )

@@ -173,7 +173,7 @@ def learning(path, make, name, steps, **more):
     )
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [gpt2, lambda: new_small_model(SMALL)], ids=["learned", "rotary"])
 def test_training_goes_on_with_the_same_numbers(tmp_path, make):
     whole = losses(learning(tmp_path, make, "whole", 8))

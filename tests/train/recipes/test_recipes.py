@@ -81,6 +81,7 @@ def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
     assert not torch.equal(plain.lm_head.weight, rw.load(model).lm_head.weight)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("lora", [0, 4])
 def test_going_on_gives_what_one_run_gives(tmp_path, model, corpus, lora):
     settings = {"extension": "yarn", "length": 64, "corpus": corpus, "lora": lora}
@@ -108,6 +109,7 @@ def test_the_rotation_is_dropped_and_the_rest_trained_on(tmp_path, model, corpus
     assert 0 < max(shift.values()) < 0.01  # two small steps from the weights that it had
 
 
+@pytest.mark.nightly
 def test_dropping_resumes_where_it_was_stopped(tmp_path, model, corpus):
     texts = {"model": str(model), "corpus": corpus, "rows": "2", "progress": "false", "learning_rate": "1e-3"}
     whole = run(recipe("drope"), tmp_path / "whole", {**texts, "steps": "6"})
@@ -169,6 +171,7 @@ def test_a_batch_learns_from_short_texts_as_before_and_from_long_ones_under_the_
         assert float(part[projection].norm() / both[projection].norm()) > 0.01
 
 
+@pytest.mark.nightly
 def test_training_on_both_lengths(tmp_path, model, corpus):
     texts = {"model": str(model), "corpus": corpus, "extension": "dynamic_yarn", "length": "64", "short_rows": "0.5"}
     texts |= {"rows": "2", "progress": "false", "learning_rate": "1e-3", "steps": "4", "save_every": "2"}
@@ -197,6 +200,7 @@ def test_both_lengths_need_two(tmp_path, model, corpus):
         carried_on(tmp_path / "out", model, extension="dynamic_yarn", length=32, corpus=corpus, short_rows=0.5)
 
 
+@pytest.mark.nightly
 def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
     plan = replace(PLAN, learning_rate=1e-4)
     uptrain_gqa(tmp_path / "grouped", UptrainGQASettings(plan=plan, model=str(model), kv_heads=2, corpus=corpus))

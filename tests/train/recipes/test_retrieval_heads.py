@@ -106,6 +106,7 @@ def test_numbers_are_asked_for_at_the_end_and_answered_by_what_the_text_says():
         ask_in([plain[:8]], tokenizer, 8, 3, Random(0))
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
     plan = {"progress": False, "learning_rate": 0.2, "rows": 1, "save_every": 2}
     small = {**SETTINGS, "length": 128, "numbers": 2, "characters": 300_000, "window": 16}

@@ -181,6 +181,7 @@ def test_the_same_figure_is_the_same_file_in_every_format(tmp_path):
 OWN = ("{http://www.w3.org/1999/xlink}href", "href", "src")
 
 
+@pytest.mark.nightly
 def test_a_picture_needs_nothing_beside_it(tmp_path):
     """No style sheet's variable and no file of others in an SVG; a PDF has its letters in it, as TrueType."""
     for figure in page_of(comparison(["yarn", "pi"])).figures:
