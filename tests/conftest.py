@@ -38,6 +38,7 @@ def pytest_collection_modifyitems(config, items):
         left = set(nightly.left_out(items, commit))
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
+        items.sort(key=lambda item: item.get_closest_marker("nightly") is None)  # or long ones would end alone
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -27,7 +27,7 @@ TRAINED, TARGET = 32, 64
 IDS = torch.randint(5, 290, (1, 60), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture(params=["a package", "a file"])
+@pytest.fixture(params=[pytest.param("a package", marks=pytest.mark.nightly), "a file"])
 def line(request, tmp_path, monkeypatch):
     """The three methods on a line."""
     with installed(tmp_path / "packages", monkeypatch) as install:
@@ -66,7 +66,6 @@ def elsewhere(tmp_path, code):
     return done.stdout.strip().splitlines()
 
 
-@pytest.mark.sampled(cases=1)
 def test_methods_of_others_do_all_that_ours_do(line, trained, tmp_path):
     extension = rw.parse(line)
     for spec in extension.methods:
@@ -194,7 +193,6 @@ def test_what_contributing_shows_passes_what_it_calls(tmp_path, monkeypatch):
         assert rw.Extension.from_json(layered.to_json()) == layered
 
 
-@pytest.mark.sampled(cases=1)
 def test_check_reads_a_plan_whose_code_may_run(line, trained, tmp_path):
     rw.export(rw.load(trained), tmp_path / "served", target="vllm", target_len=TARGET)
     code = """
