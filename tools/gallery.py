@@ -5,9 +5,11 @@ A picture has up to three panels: what a query sees, what each pair of dimension
 
 from __future__ import annotations
 
+import inspect
 import io
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib as mpl
@@ -60,17 +62,54 @@ NEEDS = {
 }
 
 
+SEES_LESS = {"window", "blockwise", "sinks", "lambda_mask"}
+GROUPS = {  # of presets, with what their members have in common
+    "Slower rotation": "Pairs of dimensions rotate more slowly, so that far keys are at angles that training had.",
+    "Fewer dimensions rotate": "What does not rotate knows no position, and meets no new angle.",
+    "Less weight for far keys": "What is added to a logit falls with the distance, or the key itself is shrunk by it.",
+    "A query sees fewer keys": "The rest is forgotten: nothing is at a distance that training did not have.",
+    "Far keys are shown nearer": "A query sees all keys, the far ones at distances that training had.",
+    "Layers or heads differ": "Some keep all keys or rotate as trained, and the others do not.",
+    "Sharper or softer attention": "Logits are multiplied, since more keys share the weight.",
+    "Other numbers in training": "Tokens of short rows get the numbers of long ones.",
+    "Changed weights": "The checkpoint is changed before it runs.",
+    "Several contexts": "Texts are read apart, and their predictions or their keys are combined.",
+}
+
+
+def _group(preset: Callable[..., Extension]) -> str:
+    """What a preset changes most."""
+    extension = _parsed(preset.__name__, LARGE)
+    by_head = "key_heads" in inspect.signature(preset).parameters
+    used = {slot: {spec.name for spec in specs} for slot, specs in extension.specs.items()}
+    found = [
+        ("Several contexts", "decoding" in used),
+        ("Changed weights", "surgery" in used),
+        ("Other numbers in training", "positions" in used),
+        ("Layers or heads differ", by_head or bool(list(extension.layer_items))),
+        ("A query sees fewer keys", bool(used.get("reach", set()) & SEES_LESS)),
+        ("Far keys are shown nearer", "reach" in used),
+        ("Less weight for far keys", "biases" in used or used.get("frequencies") == {"xpos"}),
+        ("Fewer dimensions rotate", bool(used.get("frequencies", set()) & {"none", "partial"})),
+        ("Slower rotation", "frequencies" in used),
+    ]
+    return next((title for title, is_so in found if is_so), "Sharper or softer attention")
+
+
 def gallery_page() -> str:
     """Every preset and every lone method: its idea, its command, its picture."""
     parts = [
         "# Gallery",
         INTRODUCTION,
-        "## Presets",
     ]
-    for preset in presets.ALL:
-        name = preset.__name__
-        page = page_of(preset)
-        parts += _entry(name, name, page.idea, "" if "tun" in page.idea else NEEDS[needs(name)])
+    groups = {title: [preset for preset in presets.ALL if _group(preset) == title] for title in GROUPS}
+    links = (f"[{title}](#{title.lower().replace(' ', '-')})" for title in GROUPS)
+    parts.append(f"Presets by what they change: {', '.join(links)}.")
+    for title, members in groups.items():
+        parts += [f"## {title}", GROUPS[title]]
+        for preset in members:
+            name, page = preset.__name__, page_of(preset)
+            parts += _entry(name, name, page.idea, "" if "tun" in page.idea else NEEDS[needs(name)])
     parts.append("## Methods that no preset uses")
     for line in ALONE:
         parts += _entry(line.split(":")[0], line, page_of(_method(line)).idea, "")
