@@ -486,7 +486,7 @@ def test_a_slow_node_and_the_death_of_another(cluster, tmp_path):
     told, where = [], Where(samples=6, doomed=doomed.node_id, slow=slow.node_id, place=str(flags))
     found = run(
         who, EXTENSIONS, [where, *real], [96], Store(tmp_path / "far"),
-        measuring=measure_on_cluster(made.address), progress=told.append,
+        measuring=measure_on_cluster(made.address), progress=lambda cell, _: told.append(cell),
     )  # fmt: skip
     expected = run(who, EXTENSIONS, real, [96], Store(tmp_path / "near"))
     numbers = {(str(row.extension), row.task): row.samples for row in found}
