@@ -13,7 +13,7 @@ from rich.table import Table
 from ropewalk.cli.models import (
     Extension,
     Model,
-    load_model,
+    load_and_place,
     require_plausible,
     target,
 )
@@ -22,7 +22,7 @@ from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import length
 from ropewalk.folders import require_writable, write_whole
 from ropewalk.hf.load_options import LoadOptions
-from ropewalk.hf.loading import load_tokenizer, place_model
+from ropewalk.hf.loading import load_tokenizer
 
 if TYPE_CHECKING:
     from ropewalk.measure.lm_eval.harness import HarnessResult
@@ -98,7 +98,7 @@ def _evaluate(
     from ropewalk.measure.lm_eval.harness import evaluate
 
     tokenizer = load_tokenizer(model, options)
-    loaded = place_model(load_model(model, options), options)
+    loaded = load_and_place(model, options, small_in_float32=True)
     text = loaded.config.get_text_config()
     known = trained_len(loaded)
     longest = target_len or known
