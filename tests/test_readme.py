@@ -30,7 +30,7 @@ INLINE = sorted(
     {
         command
         for text in (README, CHINESE, SKILL, *(path.read_text() for path in GUIDES))
-        for command in re.findall(r"`(ropewalk [a-z]+ [^`\n]*)`", text)
+        for command in re.findall(r"`(ropewalk [a-z]+ (?!--help`)[^`\n]*)`", text)
     }
 )
 

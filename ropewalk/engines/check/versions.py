@@ -68,7 +68,7 @@ def _range(rules: EngineRules, version: Version) -> VersionRange:
         digits = len(between.first)
         if len(version) >= digits and between.first <= version[:digits] <= between.last:
             return between
-    known = [" to ".join(dict.fromkeys(version_text(rules, each) for each in ends)) for *ends, _ in rules.ranges]
+    known = [" to ".join(dict.fromkeys(version_text(rules, end) for end in ends)) for *ends, _ in rules.ranges]
     sentence = f"how {rules.name} {version_text(rules, version)} reads a config is not known, and is not guessed"
     raise DoesNotFit.because("engine", sentence, known=known)
 
