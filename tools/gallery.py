@@ -102,7 +102,9 @@ def gallery_page() -> str:
         "# Gallery",
         INTRODUCTION,
     ]
-    groups = {title: [preset for preset in presets.ALL if _group(preset) == title] for title in GROUPS}
+    groups = dict[str, list[Callable[..., Extension]]]({title: [] for title in GROUPS})
+    for preset in presets.ALL:
+        groups[_group(preset)].append(preset)
     links = (f"[{title}](#{title.lower().replace(' ', '-')})" for title in GROUPS)
     parts.append(f"Presets by what they change: {', '.join(links)}.")
     for title, members in groups.items():

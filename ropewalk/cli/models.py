@@ -42,9 +42,11 @@ Model = Annotated[
 
 def require_known(value: list[str] | str | None) -> list[str] | str | None:
     """A line or lines of which every name exists: by the names of files, since to read a line takes torch."""
+    if not value:  # nothing need be read, nor asked of installed packages
+        return value
     names = docstrings.names()
     bare = {name.rpartition(".")[2] for name in names} | offers_of(METHODS).keys()
-    for line in [value] if isinstance(value, str) else value or ():
+    for line in [value] if isinstance(value, str) else value:
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
             if term.name == NAME:
                 sentence = f"{NAME} is a model, and an extension is expected here"
@@ -75,8 +77,8 @@ Out = Annotated[
 ]
 
 DTYPE = (
-    "auto (the checkpoint's; float32 for a small model measured on a CPU, and to write on one that is far slower in"
-    " bfloat16), float32, bfloat16 or float16"
+    "auto (the checkpoint's; float32 where a small model is measured on a CPU, and where a model writes or is evaluated"
+    " on a CPU that is far slower in bfloat16), float32, bfloat16 or float16"
 )
 Dtype = Annotated[str, typer.Option(autocompletion=completion.one_of(DTYPES), help=DTYPE)]
 DEVICE = "such as cpu or cuda:1, or auto (all GPUs, main memory and the disk); by default a GPU where there is one"

@@ -21,9 +21,16 @@ from architecture.tree import PACKAGE, imports, visited
 FACTS = Facts(trained_len=64, head_dim=16, heads=4)
 FIRST_CALL = 3  # more files, which check the extension against the model
 INSIDE = 11
-LIMITS = {"rope": 20, "rerope:window=16+log_n": 21, "biases.fire": 23, "dynamic_yarn": 25}
+LIMITS = {
+    **dict.fromkeys(["rope", "xpos", "rerope:window=16", "streaming:window=16", "dual_chunk:chunk=32,local=8"], 20),
+    "rerope:window=16+log_n": 21,
+    **dict.fromkeys(["yarn:factor=4", "biases.t5"], 22),
+    **dict.fromkeys(["biases.fire", "alibi"], 23),
+    "dynamic_yarn": 25,
+}
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", LIMITS)
 def test_the_path_of_attend_is_short(text):
     extension = parse(text)

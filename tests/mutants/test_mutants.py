@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORMULAS = {*FACTORS, "presets", "equation.py"}
 PLAIN = ["-x", "-q", *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:anyio")]
 PLAIN += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is warm was not imported by pytest
-PLAIN += ["--deselect", "tests/architecture/test_budgets.py::test_the_house_does_not_grow"]  # what is added has lines
+PLAIN += ["--deselect", "tests/architecture/test_budgets.py::test_the_house_does_not_grow"]  # a new file has lines
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,13 @@ def live(opened):
         yield opening
 
 
+def measure(page, text=TEXT, *, shows="#curve canvas"):
+    """Ask for the losses of a text, and wait for what then appears."""
+    page.fill("#text", text)
+    page.click("button:text-is('Measure')")
+    page.wait_for_selector(shows)
+
+
 def said_to(requests, path):
     return [request for asked, request in requests if asked == path]
 
@@ -46,9 +53,7 @@ def test_it_works_under_a_policy_that_allows_its_own_scripts_alone(opened):
         said, raised, asked = watched(page)
         page.reload()
         page.wait_for_selector("#text")
-        page.fill("#text", TEXT)
-        page.click("button:text-is('Measure')")
-        page.wait_for_selector("#curve canvas")
+        measure(page)
         page.locator("#matrix-a canvas").hover()
         assert page.evaluate("Ropewalk.share.picture(document.getElementById('walk')).then(({ width }) => width)") > 800
         assert (said, raised) == ([], [])
@@ -96,9 +101,7 @@ def test_the_models_of_the_lines_are_chosen_at_first(live):
 
 def test_losses_of_a_text_are_coloured_and_drawn(live):
     page, requests = live()
-    page.fill("#text", TEXT)
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#curve canvas")
+    measure(page)
     asked = said_to(requests, "/api/losses")
     assert asked == [{"text": TEXT, "models": [A, B]}, {"text": TEXT, "models": [BASE]}]
     assert page.locator(".tokens").count() == 2
@@ -115,9 +118,7 @@ def test_losses_of_a_text_are_coloured_and_drawn(live):
 
 def test_where_the_base_model_breaks_is_marked(live):
     page, _ = live()
-    page.fill("#text", TEXT)
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#curve canvas")
+    measure(page)
     words = page.text_content("#curve figcaption")
     place = int(words.rpartition("breaks at ")[2].partition(",")[0])
     assert TRAINED <= place <= TRAINED + 8
@@ -128,9 +129,7 @@ def test_where_the_base_model_breaks_is_marked(live):
 
 def test_tokens_are_read_with_the_keyboard(live):
     page, _ = live()
-    page.fill("#text", TEXT)
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#curve canvas")
+    measure(page)
     page.locator(".tokens").last.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
@@ -206,18 +205,14 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(opened):
         assert page.evaluate("sessionStorage.getItem('ropewalk.key')") == "s3cret"
         assert page.evaluate("localStorage.length") == 0
         assert "s3cret" not in page.url
-        page.fill("#text", TEXT)
-        page.click("button:text-is('Measure')")
-        page.wait_for_selector("#curve canvas")
+        measure(page)
         page.reload()
         page.wait_for_selector("#text")
 
 
 def test_what_the_server_refuses_is_said_where_it_was_asked(live):
     page, _ = live()
-    page.fill("#text", "refuse me")
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#losses-said.wrong")
+    measure(page, "refuse me", shows="#losses-said.wrong")
     assert page.text_content("#losses-said") == ("The server said: text must be shorter <img src=x onerror=alert(1)>")
     page.fill("#message", "refuse me")
     page.click("#send")
@@ -230,9 +225,7 @@ def test_what_the_server_refuses_is_said_where_it_was_asked(live):
 
 def test_what_was_measured_stays_in_another_language_and_where_something_else_is_refused(live):
     page, requests = live()
-    page.fill("#text", TEXT)
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#curve canvas")
+    measure(page)
     page.fill("#text", "refuse me")
     page.click("button:text-is('Show')")
     page.wait_for_selector("#attention-said.wrong")
@@ -264,9 +257,7 @@ def test_a_break_is_told_from_a_hard_passage(scripts, harder, broken, place):
 
 def test_a_hostile_text_is_shown_as_text(live):
     page, _ = live()
-    page.fill("#text", f"{HOSTILE} {HOSTILE}")
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#curve canvas")
+    measure(page, f"{HOSTILE} {HOSTILE}")
     page.click("button:text-is('Show')")
     page.wait_for_selector("#heat canvas")
     page.fill("#message", HOSTILE)
@@ -280,25 +271,19 @@ def test_a_server_that_goes_away_is_said(opened):
     with serving() as (address, _):
         page = opened("#lang=en&a=yarn", address=address, quiet=False, **DESK)
         page.wait_for_selector("#text")
-    page.fill("#text", TEXT)
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#losses-said.wrong")
+    measure(page, TEXT, shows="#losses-said.wrong")
     assert page.text_content("#losses-said") == "The server does not answer."
 
 
 def test_an_answer_that_is_not_understood_is_said_and_nothing_hangs(live):
     page, _ = live()
-    page.fill("#text", "be strange")
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#losses-said.wrong")
+    measure(page, "be strange", shows="#losses-said.wrong")
     assert page.text_content("#losses-said") == "The server's answer was not understood."
     page.fill("#message", "be strange")
     page.click("#send")
     page.wait_for_function("() => document.querySelector('#chat-a').textContent.includes('not understood')")
     page.wait_for_function("() => document.querySelector('#send').textContent === 'Send'")
-    page.fill("#text", TEXT)
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#curve canvas")
+    measure(page)
     page.fill("#message", "hello")
     page.click("#send")
     page.wait_for_function("() => document.querySelector('#chat-a').textContent.includes('heard hello')")
@@ -317,9 +302,7 @@ def test_an_answer_is_stopped(live):
 
 def test_sliding_leaves_what_was_measured_alone(live):
     page, _ = live()
-    page.fill("#text", TEXT)
-    page.click("button:text-is('Measure')")
-    page.wait_for_selector("#curve canvas")
+    measure(page)
     page.evaluate("() => (document.querySelector('.tokens').dataset.mark = 'same')")
     page.focus("#to")
     page.keyboard.press("ArrowRight")

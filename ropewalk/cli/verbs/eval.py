@@ -10,13 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ropewalk.cli.models import (
-    Extension,
-    Model,
-    load_and_place,
-    require_plausible,
-    target,
-)
+from ropewalk.cli.models import Extension, Model, load_and_place, require_plausible, target
 from ropewalk.cli.output import AsJson, command, only_json, print_json
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import length

@@ -113,7 +113,7 @@ def calibrate(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float] 
     for length in sorted({min(len(ids_n), count) for count in CALIBRATED}):
         if rate and cost.operations(length) / rate > FEW_SECONDS:
             break
-        token_losses(model, ids[:, :FIRST_READ])  # as above
+        token_losses(model, ids[:, :FIRST_READ])  # the first text in a process takes longer
         began = clock()
         token_losses(model, ids[:, :length])
         rate = cost.operations(length - 1) / max(clock() - began, 1e-6)

@@ -53,7 +53,8 @@ def test_a_corrected_length(qwen, capsys):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["default", "--engine", "vllm@0.99"], "is not guessed; known: 0.19 to 0.21, 0.22 to 0.29, 0.30, 0.31"),
+        (["default", "--engine", "vllm@0.99"], "is not known, and is not guessed; known: 0.19 to 0.21, 0.22 to 0.29"),
+        (["default", "--engine", "vllm@0.99"], "to 0.29, 0.30, 0.31 to 0.32"),
         (["default", "--engine", "vlm"], "did you mean 'vllm'?"),
         (["default", "--to", "none"], "--to"),
         (["no/such/folder"], "an existing folder"),
