@@ -3,11 +3,6 @@
 Counted are the source files of the package in which a Python function runs during one call: forward, without a cache,
 with everything imported. The first call for an extension and a model also checks them, and visits three more files at
 most; later calls reuse the result.
-
-Nine of the files are outside attention, and no merge inside it removes them: the inputs' checks, the extension, the
-facts, and for each of schedule, reach and numbering the method and its signature. A scale or a bias adds its own file
-and perhaps its signature. Inside attention: the entry, the dispatch, the problem, the choice, the backend, the layout
-(sequences, segments, sharing), the rotation and its precision, and the kernels.
 """
 
 import pytest

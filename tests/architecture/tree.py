@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import ropewalk
 
@@ -100,11 +101,18 @@ class Walk:
 def visited(call: Callable[[], object]) -> set[str]:
     """The files of the package in which a Python function runs during a call."""
     walk = Walk()
-    gc.collect()  # what an earlier test left must not end within the call
-    sys.setprofile(walk)
     walk.open = True
+    watch(walk, call)
+    return walk.files
+
+
+def watch(hook: Callable[..., object], call: Callable[[], Any]) -> Any:
+    """What a call returns, with a hook of `sys.setprofile` while it runs."""
+    gc.collect()
+    gc.disable()  # what an earlier test left is not collected within the call
+    sys.setprofile(hook)
     try:
-        call()
+        return call()
     finally:
         sys.setprofile(None)
-    return walk.files
+        gc.enable()

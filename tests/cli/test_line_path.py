@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+import torch
 
 import ropewalk as rw
 from ropewalk.cli.main import run
@@ -11,6 +12,8 @@ from ropewalk.extension.extension import Extension
 from ropewalk.measure.comparison import comparison
 from ropewalk.measure.comparison.store import Store
 
+from architecture.ranks import RANK
+from architecture.tree import PACKAGE, watch
 from hf.models import tiny
 
 
@@ -64,3 +67,30 @@ def test_compare_reads_and_builds_each_line_once(counted, monkeypatch, tmp_path)
             Subject(), ["yarn", "rerope+log_n"], [128], store=Store(tmp_path / "cells.sqlite")
         )
     assert counted["read"] == counted["build"] == 2
+
+
+@pytest.mark.nightly
+def test_generate_calls_downwards_only(folder):
+    """From the command line to the kernel no part calls one above it, but for the progress that the caller passed.
+
+    A record that checks itself calls the `check` of its own class.
+    """
+    upwards = set()
+
+    def part(frame):
+        name = frame.f_code.co_filename
+        inside = name.startswith(f"{PACKAGE}/")
+        return name.removeprefix(f"{PACKAGE}/").split("/")[0].removesuffix(".py") if inside else ""
+
+    def look(frame, event, _):
+        caller = frame.f_back if event == "call" and part(frame) else None
+        while caller is not None and not part(caller):
+            caller = caller.f_back
+        if caller is not None and RANK.get(part(frame), 0) > RANK.get(part(caller), 99):
+            upwards.add((part(caller), part(frame), frame.f_code.co_name))
+
+    line = ["generate", str(folder), "rerope:window=8", "--prompt", "w1 w2", "--max-new-tokens", "2"]
+    assert watch(look, lambda: run(line)) == 0
+    assert {(above, below) for above, below, name in upwards if name != "check"} <= {("hf", "measure")}, upwards
+    assert {name for above, _, name in upwards if above == "hf"} == {"__call__"}  # of measure/progress.py
+    assert torch.is_grad_enabled()

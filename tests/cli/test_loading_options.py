@@ -130,7 +130,6 @@ def test_a_model_spread_by_accelerate_writes_the_same(capsys):
     assert said[0] == said[1]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("verb", ["extend", "export"])
 def test_a_revision_is_not_asked_of_the_folder_that_is_written(tmp_path, monkeypatch, capsys, verb):
     with serving(DEFAULT) as address:

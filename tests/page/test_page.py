@@ -155,7 +155,6 @@ def test_an_empty_field_gets_its_line_back(opened):
     page.wait_for_function("() => document.querySelector('#line-a').value === 'pi'")
 
 
-@pytest.mark.nightly
 def test_parameters_that_python_takes_are_no_mistakes(scripts):
     """Every method and preset with each of its parameters, by Python's own reading of the line."""
     for name, about in catalogue().items():

@@ -323,7 +323,6 @@ def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
     assert wanted.violations(figures)["min_retrieval"] == 0.5
 
 
-@pytest.mark.nightly
 def test_a_search_with_a_limit_of_time_goes_on_only_on_the_same_kind_of_device(tmp_path, monkeypatch):
     for name, limits in {"timed": {"max_slowdown": 2.0}, "free": {}}.items():
         fitting(tmp_path / name, **limits).search(trials=1)

@@ -124,7 +124,6 @@ def test_without_a_checkpoint_none_is_promised(tmp_path):
         run(tmp_path, TrainingPlan(steps=12, rows=2, learning_rate=1e9, progress=False))
 
 
-@pytest.mark.nightly
 def test_a_finished_run_takes_no_more_steps(tmp_path):
     done, again = (run(tmp_path, TrainingPlan(steps=4, **QUIET)) for _ in range(2))  # of 100 steps' rows
     assert again.state.global_step == 4
@@ -132,7 +131,6 @@ def test_a_finished_run_takes_no_more_steps(tmp_path):
         assert torch.equal(value, again.model.state_dict()[name]), name
 
 
-@pytest.mark.nightly
 def test_another_plan_in_the_same_folder(tmp_path):
     run(tmp_path, TrainingPlan(steps=4, **QUIET))
     with pytest.raises(Conflict, match=r"the run began with other values of learning_rate \("):
@@ -145,7 +143,6 @@ def test_another_plan_in_the_same_folder(tmp_path):
     assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6
 
 
-@pytest.mark.nightly
 def test_a_checkpoint_of_another_shape(tmp_path):
     run(tmp_path, TrainingPlan(steps=4, **QUIET))
     wider = ModelShape(vocabulary=300, width=48, inner=64, layers=2, heads=2, trained_len=32)

@@ -58,7 +58,6 @@ def test_in_force_and_not_applied(folders, models, line, protocol):
         assert [part.name for part in checked.parts] == ["within", "beyond"]
 
 
-@pytest.mark.nightly
 def test_another_schedule_and_other_weights(folders, models):
     with running(echo(models["rerope+log_n"])) as url:  # exact within the trained length, and beyond it near neither
         checked = check_running(url, str(folders / "yarn"), target_len=TOKENS)

@@ -237,7 +237,6 @@ def test_a_config_needs_no_weights(llama):
     assert (config.vocab_size, config.num_hidden_layers, config.max_position_embeddings) == (WORDS, 2, TRAINED)
 
 
-@pytest.mark.nightly
 def test_the_command(llama, tmp_path, capsys, monkeypatch):
     """A GGUF file goes to llama.cpp unless another engine is named."""
     monkeypatch.chdir(tmp_path)

@@ -51,7 +51,6 @@ def test_only_the_heads_that_are_named_see_far(llama):
     assert float((got - expected).abs().max() / expected.abs().max()) < CLOSE
 
 
-@pytest.mark.nightly
 def test_the_cache_is_as_large_as_the_share_of_heads_that_retrieve():
     """DuoAttention's promise, at a real length: of 24 key heads 6 keep all 8,000 keys, the others 64 and 256."""
     model = tiny(

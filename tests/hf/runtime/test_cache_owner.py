@@ -87,7 +87,6 @@ def test_emptied_it_is_anybodys(llama, maker):
         )
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 def test_caches_are_not_kept_alive(llama, mode):
     with extended(llama, "yarn:factor=4", mode=mode):

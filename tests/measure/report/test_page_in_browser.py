@@ -277,7 +277,6 @@ def test_a_row_of_the_table_pins_a_method(chromium, pages):
         assert button.get_attribute("aria-pressed") == "false"
 
 
-@pytest.mark.nightly
 def test_the_switch_draws_on_a_logarithmic_scale(chromium, pages):
     """Where the broken line stays on the scale, so its colour reaches the right edge."""
     with opened(chromium, pages["broken"]) as page:

@@ -200,7 +200,6 @@ def test_both_lengths_need_two(tmp_path, model, corpus):
         carried_on(tmp_path / "out", model, extension="dynamic_yarn", length=32, corpus=corpus, short_rows=0.5)
 
 
-@pytest.mark.nightly
 def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
     plan = replace(PLAN, learning_rate=1e-4)
     uptrain_gqa(tmp_path / "grouped", UptrainGQASettings(plan=plan, model=str(model), kv_heads=2, corpus=corpus))
