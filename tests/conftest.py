@@ -3,6 +3,7 @@
 One thread a process: small tensors gain nothing from more, and pytest-xdist already uses every core.
 """
 
+import gc
 import signal
 from contextlib import suppress
 
@@ -39,6 +40,12 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
         items.sort(key=lambda item: item.get_closest_marker("nightly") is None)  # or long ones would end alone
+
+
+def pytest_collection_finish():
+    """What looks for garbage, as each training does twice, need not look through all that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter, config):
