@@ -25,7 +25,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", LIMITS)
 def test_the_path_of_attend_is_short(text):
     extension = parse(text)

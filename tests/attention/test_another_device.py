@@ -45,7 +45,7 @@ def assert_equal(one, extension, inputs, **placed):
     torch.testing.assert_close(here(one), other, atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.sampled(cases=24)
+@pytest.mark.sampled(cases=14)
 @every
 @pytest.mark.parametrize("positions", [None, PADDED], ids=["", "padded"])
 def test_a_whole_text(extension, positions):
@@ -55,7 +55,7 @@ def test_a_whole_text(extension, positions):
     assert_equal(one, extension, inputs, tokens=Tokens(positions))
 
 
-@pytest.mark.sampled(cases=16)
+@pytest.mark.sampled(cases=12)
 @every
 @pytest.mark.parametrize("begins", [None, [0, -7]], ids=["", "padded"])
 def test_a_text_read_through_a_cache(extension, begins):

@@ -29,6 +29,7 @@ def test_equals_the_oracle_in_the_models_precision(extension, dtype):
     assert_equal(extension, tensors(97, dtype=dtype))
 
 
+@pytest.mark.sampled(cases=40)
 @every
 def test_a_batch_padded_on_either_side(extension):
     q, k, v = tensors(60, batch=3)
@@ -52,7 +53,7 @@ def test_some_queries_of_many_keys(extension):
         assert_equal(extension, tensors(77, batch=2, queries=queries))
 
 
-@pytest.mark.sampled(cases=16)
+@pytest.mark.sampled(cases=12)
 @every
 def test_whole_in_chunks_and_token_by_token(extension):
     """Promise P2 for `attend`. Evenly spaced numbers are those of the whole text."""

@@ -77,6 +77,7 @@ def test_the_fast_paths_equal_the_definition(name, keys, share, prompts, turns, 
     require_agreement(inputs, extension, FACTS, seed, tokens=tokens, weights=learned(extension))
 
 
+@pytest.mark.sampled(cases=18)
 @pytest.mark.parametrize("cuts", [[23, *[1] * 37], [10, 13, 30, 7], [1] * 60, [60]], ids=str)
 @pytest.mark.parametrize("name", EXTENSIONS)
 def test_read_through_a_cache_in_any_chunks(name, cuts):

@@ -9,6 +9,7 @@ from ropewalk.cli.verbs.fit import fit
 from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     ("line", "message"),
     [

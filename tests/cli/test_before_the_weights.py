@@ -70,6 +70,7 @@ def port():
         yield taken.getsockname()[1]
 
 
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("command", REFUSED)
 def test_refused(folder, port, capsys, command):
     (folder / "locked").mkdir()

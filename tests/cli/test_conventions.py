@@ -57,7 +57,7 @@ def typed(line, place):
     return line.format(small=place / "model", texts=f"folder:{place / 'texts'}", place=place).split()
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", LINES)
 def test_json_is_all_of_the_output_and_has_the_documented_keys(name, place, tmp_path, monkeypatch, capfd):
     if name == "eval":
@@ -155,6 +155,7 @@ def test_every_exit_status_has_its_meaning():
     assert stated == set(exit_status.MEANINGS)
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -186,7 +187,7 @@ def test_every_completed_name_is_one_that_is_read():
         assert idea
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     ("line", "status", "said"),
     [
@@ -216,6 +217,7 @@ def test_what_is_said_at_once(line, status, said):
     assert said in " ".join((done.stdout + done.stderr).lower().split())
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("line", ["yarm", "frequencies", "rerop+log_n", "log_nn", "qqqqqqq"])
 def test_a_name_is_refused_in_the_words_of_those_that_read_lines(line):
     """The command line knows names from files, and the others from what the files define."""

@@ -73,7 +73,7 @@ def test_they_reach_transformers(verb, asked):
     assert asked[0]["trust_remote_code"] is True
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if options_of(verb) >= OPTIONS])
 @pytest.mark.parametrize(
     ("options", "said"),

@@ -138,7 +138,7 @@ def interrupted(at, line, place):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=SURROUNDINGS, cwd=place)
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=3)
 @each_verb
 def test_control_c_while_torch_is_imported(verb, tmp_path):
     done = interrupted("torch", EXAMPLES[verb], tmp_path)
@@ -171,7 +171,7 @@ def heavy(*arguments):
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("verb", ["", *(verb.__name__ for verb in EXAMPLES)])
 def test_help_imports_nothing_that_takes_long(verb):
     assert heavy(*([verb] if verb else []), "--help") == "imported 0 []"

@@ -75,7 +75,7 @@ def test_engines_are_those_that_export_knows():
     assert all(name in CHECKED for name in RULES)  # in the help of check
 
 
-@pytest.mark.sampled(cases=8)
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -180,6 +180,7 @@ def test_a_model_saved_with_its_extension_generates_without_one(folder, tmp_path
     assert said[0] != said[2]
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("verb", [verb for verb in EXAMPLES if "./model" in EXAMPLES[verb] and verb is not train])
 def test_the_carried_model_has_a_name_for_every_verb(verb, monkeypatch, tmp_path):
     asked = []

@@ -282,6 +282,7 @@ def equal(extension, other, layers, rows):
     return all(equal_layers(*pair, rows) for pair in pairs)
 
 
+@pytest.mark.sampled(cases=14)
 @pytest.mark.parametrize("layers", range(2, 13))
 @pytest.mark.parametrize("name", LAYERED)
 def test_a_preset_over_layers_is_no_other_preset_on_any_number_of_layers(name, layers):

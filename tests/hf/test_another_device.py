@@ -28,7 +28,7 @@ def model_under(text):
     return model
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", [*TEXTS, *MORE])
 @torch.no_grad()
 def test_an_extended_model(text, monkeypatch):

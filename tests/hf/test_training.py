@@ -56,7 +56,7 @@ def by_hand(model, texts, steps=4):
     model.eval()
 
 
-@pytest.mark.sampled(cases=3)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", [TEXT, LEARNING, "dynamic_yarn"])
 @pytest.mark.parametrize("given", [{}, {"gradient_checkpointing": True}], ids=["plain", "checkpoints"])
 def test_trainer_trains_as_by_hand(tmp_path, texts, text, given):

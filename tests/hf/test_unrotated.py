@@ -49,6 +49,7 @@ def test_what_only_changes_the_rotation_is_refused(model, line):
         rw.extend(model, line, target_len=256)
 
 
+@pytest.mark.sampled(cases=4)
 def test_an_inspection_says_so(model):
     seen = str(rw.inspect(model))
     assert "No layer rotates its queries and keys." in seen

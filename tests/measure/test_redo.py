@@ -35,20 +35,8 @@ class Near(Reach):
 
 
 def asked(place, out, *more):
-    texts = f"folder:{place / 'texts'}"
-    return [
-        "compare",
-        str(place / "model"),
-        *more,
-        "--lengths",
-        "48,64",
-        "--samples",
-        "3",
-        "--corpus",
-        texts,
-        "-o",
-        str(out),
-    ]
+    options = ["--lengths", "48,64", "--samples", "3", "--corpus", f"folder:{place / 'texts'}", "-o", str(out)]
+    return ["compare", str(place / "model"), *more, *options]
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_no_text_of_a_script_spans_lines():
     assert shortened("a {\n    // why\n    b;\n  }\n") == "a {\n  b;\n }\n"
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("size", [PHONE, TABLET, DESK], ids=["phone", "tablet", "desk"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("language", ["en", "zh"])

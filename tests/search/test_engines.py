@@ -51,6 +51,7 @@ def test_llama_cpp_takes_divisors_in_some_architectures_only():
     assert {line for line, each in lines(qwen3).items() if engine.takes(wanted, each)} == {"yarn"}
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("target", ["vllm", "llama.cpp"])
 @pytest.mark.parametrize("line", ["yarn", "pairs", "rerope"])
 def test_it_agrees_with_export(llama, tmp_path, target, line):

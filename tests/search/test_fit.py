@@ -10,24 +10,11 @@ from transformers import AutoModelForCausalLM
 import ropewalk as rw
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.comparison import plan as precision
-from ropewalk.search import fit as fitting, fitting as searching, pace as planning, search_loop
+from ropewalk.search import fit as fitting, pace as planning
 
 from measure.latex import read_table
+from search.synthetic import TRIALS, so_many_trials as so_many_trials
 from train.texts import folder_of
-
-TRIALS = 15
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _so_many_trials():
-    """Counted in trials, since time would make it another search on another machine."""
-
-    def counted(study, goal, objective, *, trials, watch, leads):
-        return search_loop.search(study, goal, objective, trials=TRIALS, watch=watch, leads=leads)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "search", counted)
-        yield
 
 
 @pytest.fixture(scope="module")

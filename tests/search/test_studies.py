@@ -50,7 +50,7 @@ def finished(tmp_path_factory):
     return path
 
 
-@pytest.mark.sampled(cases=11)
+@pytest.mark.sampled(cases=7)
 @pytest.mark.parametrize("words", CHANGES)
 def test_a_study_that_was_changed_is_refused_when_it_is_opened(finished, tmp_path, words):
     path = tmp_path / "study.sqlite"

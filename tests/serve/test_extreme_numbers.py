@@ -70,7 +70,7 @@ def test_a_field_takes_or_refuses_every_value(server, path, field):
         require_sane(call(server, "POST", path, b"{" + body.encode() + b"}"))
 
 
-@pytest.mark.sampled(cases=18)
+@pytest.mark.sampled(cases=13)
 @pytest.mark.parametrize("temperature", ["5e-324", "1e-320", "1e-308", "1e-45", "1e-38", "1e-30", "1e-12"])
 @pytest.mark.parametrize("more", [{}, {"top_k": 5}, {"top_p": 1e-308}, {"top_p": 0.9, "top_k": 10**6}])
 def test_a_tiny_temperature_takes_the_likeliest_token(server, temperature, more):

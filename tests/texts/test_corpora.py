@@ -63,6 +63,7 @@ def rows_in(path, texts):
 ROWS = [text(n) for n in range(400)]
 
 
+@pytest.mark.sampled(cases=2)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 999), name=st.sampled_from(["a", "b", "C#", "x#7"]))
 @pytest.mark.parametrize("place", ["{}.jsonl", "{}.parquet", "{}/c.jsonl", "hub/{}.parquet"])
@@ -139,6 +140,7 @@ def hash_of(word):
     return int(hashlib.sha256(word.encode()).hexdigest()[:8], 16)
 
 
+@pytest.mark.sampled(cases=4)
 @settings(deadline=None, max_examples=4)
 @given(seed=st.integers(0, 999), begin=st.booleans())
 @pytest.mark.parametrize("layout", LAYOUTS)

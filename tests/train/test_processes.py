@@ -51,6 +51,7 @@ def test_two_processes_are_one_with_twice_the_rows_also_after_sigterm(tmp_path):
     assert len(list((tmp_path / "two" / f"checkpoint-{STEPS}").glob("rng_state_*.pth"))) == 2
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("extension", ["kerple", "bam", "nope+biases.fire", "rerope:window=8"])
 def test_a_sharded_model_is_the_whole_one(tmp_path, extension):
     """FSDP2 on a mesh of two processes: loss and gradients, also of what the extension learns."""

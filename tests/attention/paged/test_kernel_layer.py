@@ -97,6 +97,7 @@ def test_which_lines_a_kernel_computes():
     }
 
 
+@pytest.mark.sampled(cases=18)
 @pytest.mark.parametrize("sums_chunks", [False, True])
 @pytest.mark.parametrize("text", SUPPORTED)
 def test_equals_the_oracle(text, sums_chunks):

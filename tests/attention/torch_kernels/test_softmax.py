@@ -31,7 +31,7 @@ def test_equals_the_oracle_in_float64(extension, facts):
     assert_equal(extension, tensors(63, facts), facts)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=23)
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_equals_the_oracle_in_the_models_precision(extension, dtype):
@@ -134,7 +134,7 @@ def test_rows_that_see_nothing_give_zeros(facts):
 CUTS = {"token by token": [1] * 60, "a prompt, then tokens": [23] + [1] * 37, "pieces": [20, 1, 17, 1, 1, 20]}
 
 
-@pytest.mark.sampled(cases=16)
+@pytest.mark.sampled(cases=12)
 @pytest.mark.parametrize(
     "extension", [tensor for tensor in EVERY if tensor.positions_or_sequential.name == "sequential"], ids=str
 )

@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM
 import ropewalk as rw
 from ropewalk.cli.main import run
 from ropewalk.measure.metrics.perplexity import key_tokens
-from ropewalk.search import fitting, search_loop
+from ropewalk.search import fitting
 
-TRIALS = 15  # two more than what is set by hand
+from search.synthetic import TRIALS, so_many_trials as so_many_trials
 
 
 @pytest.fixture(scope="module")
@@ -22,32 +22,13 @@ def place(tmp_path_factory):
     return small_folder(tmp_path_factory.mktemp("fit"), texts=160)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _so_many_trials():
-    """Counted in trials, since time would make it another search on another machine."""
-
-    def counted(study, goal, objective, *, trials, watch, leads):
-        return search_loop.search(study, goal, objective, trials=TRIALS, watch=watch, leads=leads)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "search", counted)
-        yield
-
-
 def fit(place, out, *more):
     given = [
-        "--to",
-        "128",
-        "--budget",
-        "2h",
-        "--samples",
-        "2",
-        "--judges",
-        "3",
         "--corpus",
         f"folder:{place / 'texts'}",
         "-o",
         str(out),
+        *["--to", "128", "--budget", "2h", "--samples", "2", "--judges", "3"],
     ]
     return run(["fit", str(place / "model"), *given, "--deployable", "vllm", *more])
 

@@ -48,6 +48,7 @@ def test_open_alone_writes_the_page_and_shows_it(place, tmp_path, monkeypatch, c
     assert stored["when"].startswith("20")
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     ("given", "words"),
     [

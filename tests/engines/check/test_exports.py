@@ -93,6 +93,7 @@ def test_divisors_that_are_announced_and_are_not_there(tmp_path):
     assert rw.check(tmp_path / "out", engine="llama.cpp", target_len=128).verdict in ("refused", "unknown")
 
 
+@pytest.mark.sampled(cases=9)
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 @pytest.mark.parametrize("name", ["llama", "phi3"])
 def test_a_saved_folder_is_refused_by_every_engine(tmp_path, engine, name):

@@ -223,6 +223,7 @@ def test_what_nobody_reads_is_listed(tmp_path, name):
         assert "use_dynamic_ntk" not in ignored
 
 
+@pytest.mark.sampled(cases=13)
 @pytest.mark.parametrize("name", [name for name in RELEASED if name not in ("Phi-4-mini-instruct", "gemma-3-4b-it")])
 def test_what_is_meant_is_what_the_makers_module_rotates_by(tmp_path, name):
     """transformers' own module of the model, at its full size; a text token has the same position on every axis."""

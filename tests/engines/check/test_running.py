@@ -43,7 +43,7 @@ def models():
     return {"": carried()} | {line: rw.extend(carried(), line, target_len=TARGET).model for line in lines}
 
 
-@pytest.mark.sampled(cases=3)
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(
     ("line", "protocol"), [("yarn", echo), ("yarn", prefixes), ("yarn+log_n", echo), ("rerope+log_n", echo)]
 )
@@ -109,6 +109,7 @@ def test_an_engine_without_log_probabilities(folders):
     assert not checked.is_same
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize(
     ("answer", "names", "asked", "error", "said"),
     [

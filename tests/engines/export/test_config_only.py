@@ -40,6 +40,7 @@ def merged(config, changes):
     return config
 
 
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", ["llama", "glm4", "qwen3_next", "qwen3_vl", "phi3"])
 @pytest.mark.parametrize("text", ["yarn:factor=4", "abf:new_base=500000"])
 @pytest.mark.parametrize(("target", "option"), [("vllm", "--hf-overrides"), ("sglang", "--json-model-override-args")])

@@ -14,7 +14,7 @@ RECORD = Path(__file__).resolve().parents[3] / "docs" / "results" / "engines" / 
 REFUSED = [row for row in json.loads(RECORD.read_text())["rows"] if "refused" in row]
 
 
-@pytest.mark.sampled(cases=13)
+@pytest.mark.sampled(cases=8)
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row['architecture']}-{row['method']}")
 def test_llama_cpp(tmp_path, row):
     model = models.carried() if row["architecture"] == "any" else models.small(row["architecture"])

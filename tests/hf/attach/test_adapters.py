@@ -100,7 +100,7 @@ def test_after_a_forward_a_config_alone_brings_the_extension(llama, tmp_path, ki
     assert "rerope" in (tmp_path / "ropewalk.json").read_text()
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("first", ["extended", "adapted", "adapted, then the model inside extended"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_in_every_order(llama, tmp_path, kind, first):

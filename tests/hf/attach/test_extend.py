@@ -22,6 +22,7 @@ def llama():
     return tiny("llama", num_hidden_layers=2)
 
 
+@pytest.mark.sampled(cases=10)
 @pytest.mark.parametrize("name", CARRIED)
 def test_the_identity_gives_the_models_own_logits(name):
     model = tiny(name)
@@ -33,7 +34,7 @@ def test_the_identity_gives_the_models_own_logits(name):
     assert float((got - expected)[real].abs().max() / expected.abs().max()) < CLOSE
 
 
-@pytest.mark.sampled(cases=5)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", EXTENSIONS)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_whole_or_in_pieces_under_every_extension_and_cache(llama, text, cuts):
@@ -278,7 +279,7 @@ GENERATION = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("way", GENERATION)
 @pytest.mark.parametrize("text", ["rerope:window=8+log_n", "streaming:window=10,n_sink=2", "dynamic_yarn"])
 def test_generating(llama, way, text):

@@ -23,6 +23,7 @@ def llama():
     return tiny("llama", num_hidden_layers=2)
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("text", [DUO, f"{DUO}+dynamic_yarn+log_n", "ms_poe:smallest=2,largest=4"])
 @pytest.mark.parametrize("name", ["llama", "gpt_oss", "gemma2", "phi3", "qwen3"])
 def test_whole_is_in_pieces_whatever_the_layers_are(name, text):

@@ -43,7 +43,7 @@ def llama():
     return tiny("llama", num_hidden_layers=2)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("text", STATIC)
 @pytest.mark.parametrize("name", CARRIED)
 def test_both_ways_are_one_model(name, text):
@@ -65,7 +65,7 @@ WRAPPED = [
 ]
 
 
-@pytest.mark.sampled(cases=2)
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(("name", "text"), WRAPPED)
 def test_wrapped_schedules_are_one_model_both_ways(name, text):
     """Of GPT-NeoX a quarter of a head rotates, of Gemma 4 a quarter of the pairs."""
@@ -78,6 +78,7 @@ def test_wrapped_schedules_are_one_model_both_ways(name, text):
     assert error(tables, bare) > 10 * CLOSE
 
 
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("name", CARRIED)
 def test_against_the_equation_in_float64(name, monkeypatch):
     model = tiny(name, **(KINDS if name == "gemma3_text" else {}))

@@ -230,6 +230,7 @@ def test_a_link_that_is_put_in_place_after_the_check_is_not_followed(loaded, tmp
         file.read()
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     "line",
     [

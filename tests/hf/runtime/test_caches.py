@@ -75,13 +75,13 @@ def assert_one_answer(model, extension, caches=CACHES):
     assert float((whole[:1, PADDED:] - alone).abs().max() / alone.abs().max()) < CLOSE
 
 
-@pytest.mark.sampled(cases=10)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - ELSEWHERE))
 def test_every_preset_through_every_cache(name):
     assert_one_answer(model_of("llama"), preset(name))
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", HANDFUL)
 @pytest.mark.parametrize("name", CARRIED)
 def test_every_architecture_through_its_caches(name, text):
@@ -141,7 +141,7 @@ class Stream:
     __enter__ = __exit__ = wait_stream = lambda *_: None
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", HANDFUL)
 @pytest.mark.parametrize("make", [DynamicCache, functools.partial(StaticCache, max_cache_len=80)], ids=["", "static"])
 def test_offloaded(text, make, monkeypatch):
@@ -184,6 +184,7 @@ def quantised(config, residual=8, layer=SixteenBits):
     return cache
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", HANDFUL)
 def test_quantised(text):
     """Keys are rounded as they came, before they are turned: as close as the bare model is with its own."""
@@ -204,7 +205,7 @@ class Exact(SixteenBits):
     _quantize, _dequantize = (lambda _, tensor, axis: tensor), (lambda _, kept: kept)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", HANDFUL)
 def test_quantised_without_an_error_is_exact(text):
     """However the newest tokens are kept apart; and after its rows were put into another order, as beams are."""
@@ -244,7 +245,7 @@ def fp8_error(model, ids, mask):
     return float((torch.stack(written.logits, 1) - whole).square().mean().sqrt() / whole.square().mean().sqrt())
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("text", HANDFUL)
 def test_generating_with_a_quantised_cache(text):
     """As fp8 has it; quanto's and hqq's differ in how they round, and were run by hand."""
@@ -259,7 +260,7 @@ class UnreplacedRounded(RoundedCache):
     """Not of the type whose place ours takes."""
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("text", HANDFUL)
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
 def test_rounded(text, name):

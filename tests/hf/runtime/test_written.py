@@ -38,6 +38,7 @@ def read_and_write(model, cuts, cache=None, prompt=PROMPT):
     return torch.cat(parts, 1), cache
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("cuts", [[30], [16, 13, 1], [1] * 30], ids=str)
 @pytest.mark.parametrize("text", [SWAA, f"{SWAA}+dynamic_yarn+log_n", f"{SWAA},every=0"])
 def test_a_whole_pass_is_the_prompt_in_chunks_and_then_token_by_token(llama, text, cuts):
@@ -87,6 +88,7 @@ def test_the_model_under_masks_of_its_own_gives_the_same(llama):
     assert float((got - expected).abs().max() / expected.abs().max()) < CLOSE
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(
     "how",
     [

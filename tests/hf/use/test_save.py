@@ -28,7 +28,7 @@ STATIC = {
 BESIDE = ["dynamic_yarn", "rerope:window=8+log_n", "streaming:window=10,n_sink=2", "biases.alibi", "log_n"]
 
 
-@pytest.mark.sampled(cases=9)
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "gemma3_text", "qwen3"])
 @pytest.mark.parametrize("text", STATIC)
 def test_static_schedules_load_with_plain_transformers(tmp_path, name, text):

@@ -28,6 +28,7 @@ def calibrated_under(monkeypatch, model, *, rates, products, free=True, workers=
     return calibrated_in_fastest(model, inspect(model), torch.arange(40), free=free, workers=workers), read
 
 
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize(("loaded", "other"), [(WHOLE, HALF), (HALF, WHOLE)])
 @pytest.mark.parametrize(
     ("gain", "taken"),

@@ -46,7 +46,7 @@ def task(kind, questions=None, **values):
     return Ruler(kind=kind, questions=questions if kind.startswith("qa") else None, **values)
 
 
-@pytest.mark.sampled(cases=7)
+@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_who_reads_the_prompt_is_right_and_who_does_not_is_wrong(who, questions, monkeypatch, kind):
     one, length = task(kind, questions), LENGTHS.get(kind, 1000)

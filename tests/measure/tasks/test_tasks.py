@@ -203,6 +203,7 @@ ASKING = [
 ]
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize(("task", "lengths"), ASKING, ids=str)
 def test_prompts_depend_on_seed_length_and_sample_and_on_no_extension(tmp_path, task, lengths):
     who, (short, long) = subject(tmp_path, longest=120), lengths

@@ -58,7 +58,7 @@ def logits(model):
         return model.eval()(input_ids=IDS, use_cache=False).logits
 
 
-@pytest.mark.sampled(cases=2)
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(("extension", "lora"), [("pi", 0), ("ntk", 0), ("yarn", 4), ("abf:new_base=500000", 0)])
 def test_a_schedule_is_trained_on_and_kept_in_a_standard_config(tmp_path, model, corpus, extension, lora):
     done = carried_on(tmp_path / "long", model, extension=extension, length=64, corpus=corpus, lora=lora)

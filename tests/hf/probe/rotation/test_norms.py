@@ -34,7 +34,7 @@ def test_their_weights_are_what_they_make_of_ones(model):
     torch.testing.assert_close(norm_weight(norm, 16), norm.weight, rtol=1e-5, atol=0)
 
 
-@pytest.mark.sampled(cases=9)
+@pytest.mark.sampled(cases=5)
 @pytest.mark.parametrize("text", EXTENSIONS)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_whole_or_in_pieces_under_every_extension(model, text, cuts):
