@@ -101,17 +101,7 @@ def reference_weights(
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
-    """The attention weights, [batch, heads, queries, keys] in float64.
-
-    Args:
-        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
-        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
-        extension: what is in force, of one layer.
-        facts: what the model is.
-        tokens: positions, padding, packed texts and images.
-        weights: what biases and scales learned, and the model's own sinks and factors.
-        model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits.
-    """
+    """The attention weights, [batch, heads, queries, keys] in float64, of the arguments of `reference_attention`."""
     logit_bhij = reference_logits(
         q_bhid, k_bgjd, extension, facts, tokens, weights=weights, model_mask_bhij=model_mask_bhij
     )
@@ -128,17 +118,7 @@ def reference_logits(
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
-    """The logits, [batch, heads, queries, keys] in float64, minus infinity where a key is out of reach.
-
-    Args:
-        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
-        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
-        extension: what is in force, of one layer.
-        facts: what the model is.
-        tokens: positions, padding, packed texts and images.
-        weights: what biases and scales learned, and the model's own sinks and factors.
-        model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits.
-    """
+    """The logits, [batch, heads, queries, keys] in float64, of the same arguments; -inf where a key is out of reach."""
     learned, facts = weights or {}, extension.builds_on(facts)
     extension = layer_extension(extension, facts, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)

@@ -91,16 +91,10 @@ def _attend_part(
     keys, values = (split_batch(x, groups, [group.slots for group in groups]) for x in (k_bgjd, v_bgjd))
     masks = split_mask(mask_bhij, groups, query_slots)
     with torch.autocast(q_bhid.device.type, enabled=False):
+        phases = (_keys_of_phases(k, v, group, part.terms) for k, v, group in zip(keys, values, groups, strict=True))
         outputs = [
-            attend_phases(
-                q,
-                group.query_numbers,
-                group.queries_written,
-                _keys_of_phases(k, v, group, part.terms),
-                part.terms,
-                mask,
-            )
-            for q, k, v, group, mask in zip(queries, keys, values, groups, masks, strict=True)
+            attend_phases(q, group.query_numbers, group.queries_written, pairs, part.terms, mask)
+            for q, pairs, group, mask in zip(queries, phases, groups, masks, strict=True)
         ]
     return merge_batch(outputs, groups, query_slots, v_bgjd.new_zeros(*q_bhid.shape[:3], v_bgjd.shape[-1]))
 
@@ -117,16 +111,6 @@ def explain(
     model_mask_bhij: Tensor | None = None,
 ) -> str:
     """Which backend `attend` would use with the same arguments and why: a line for each group of equal sequences.
-
-    Args:
-        q_bhid: queries, [batch, heads, queries, head_dim]: those of the last keys.
-        k_bgjd: keys, [batch, kv_heads, keys, head_dim], not rotated.
-        v_bgjd: values, [batch, kv_heads, keys, any size].
-        extension: what is in force, of one layer.
-        facts: what the model is.
-        tokens: positions, padding, packed texts and images.
-        weights: what biases and scales learned, and the model's own sinks and factors.
-        model_mask_bhij: [batch, heads or 1, queries, keys], what a layer of the model adds to its logits.
 
     Nothing is computed. With the arguments of the example of `attend`, the result is
 

@@ -390,7 +390,7 @@ def test_half_precision_is_accepted_and_a_mistake_is_not(name, dtype, monkeypatc
     if name not in ("doge", "qwen4_exp_text"):  # the one does not rotate for its choice; the other barely depends on it
         monkeypatch.setattr(kept_rotation, "_may_rotate", lambda argument: False)
         with pytest.raises(DoesNotFit, match="an empty extension changes the logits"):
-            extend(model, "rerope:window=16")
+            extend(small(name).to(dtype), "rerope:window=16")
 
 
 @pytest.mark.parametrize("text", ["alibi", "kerple", "bam", "sandwich", "nope"])

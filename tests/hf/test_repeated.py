@@ -7,6 +7,7 @@ from transformers import DynamicCache, StaticCache
 from ropewalk import DoesNotFit, Extension
 from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.attach.attention import capture_layers
+from ropewalk.hf.probe import probe as probing
 from ropewalk.hf.probe.probe import _once, probe
 from ropewalk.hf.runtime.caches import held_bytes
 from ropewalk.serve.generation.model import ServedModel, served_extensions
@@ -85,13 +86,11 @@ def test_the_cache_is_the_models_own_and_that_is_said(model):
 
 
 def test_calls_that_differ_are_refused(monkeypatch):
-    from ropewalk.hf.attach import extend as extending
-
     model = tiny("llama", num_hidden_layers=1)
     (layer,) = probe(model)
     other = layer._replace(scaling=2 * layer.scaling)
     assert _once([layer, layer])[0].unsupported == ""
-    monkeypatch.setattr(extending, "probe", lambda host: _once([layer, other]))
+    monkeypatch.setattr(probing, "probe", lambda host: _once([layer, other]))
     with pytest.raises(DoesNotFit, match="layer 0: attention 2 times in one forward, not alike"):
         extend(model, "rerope:window=8")
 

@@ -1,10 +1,13 @@
 """Models that add to the softmax: gemma2 caps its logits, gpt_oss has sinks. transformers' own code is the measure."""
 
+import copy
+
 import pytest
 import torch
 
 from ropewalk import DoesNotFit, Extension
 from ropewalk.hf import extend, extended
+from ropewalk.hf.probe import probe as probing
 
 from hf.extended import CLOSE, CUTS, IDS, MASK, in_pieces
 from hf.models import tiny
@@ -22,10 +25,8 @@ def model(request):
 @pytest.mark.parametrize(("name", "without"), [("gemma2", {"softcap": None}), ("gpt_oss", {"sinks": None})])
 def test_what_they_add_makes_a_difference(name, without, monkeypatch):
     """Left out of what is probed, the model is refused: its own logits are not reproduced."""
-    from ropewalk.hf.attach import extend as extending
-
-    honest = extending.probe
-    monkeypatch.setattr(extending, "probe", lambda host: [each._replace(**without) for each in honest(host)])
+    honest = probing.probe
+    monkeypatch.setattr(probing, "probe", lambda host: [each._replace(**without) for each in honest(host)])
     with pytest.raises(DoesNotFit, match="an empty extension changes the logits"):
         extend(tiny(name), "rerope:window=8")
 
@@ -33,13 +34,11 @@ def test_what_they_add_makes_a_difference(name, without, monkeypatch):
 @pytest.mark.parametrize("size", [1e-4, 1e4])
 def test_however_large_logits_are(size, monkeypatch):
     """An error is measured against them: of small ones none is too small, and rounding of large ones is none."""
-    from ropewalk.hf.attach import extend as extending
-
-    model, honest = tiny("gpt_oss"), extending.probe
+    model, honest = tiny("gpt_oss"), probing.probe
     model.lm_head.weight.data *= size
-    with extended(model, "rerope:window=8"):
+    with extended(copy.deepcopy(model), "rerope:window=8"):
         pass
-    monkeypatch.setattr(extending, "probe", lambda host: [each._replace(sinks=None) for each in honest(host)])
+    monkeypatch.setattr(probing, "probe", lambda host: [each._replace(sinks=None) for each in honest(host)])
     with pytest.raises(DoesNotFit, match="an empty extension changes the logits"):
         extend(model, "rerope:window=8")
 

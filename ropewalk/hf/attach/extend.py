@@ -40,7 +40,7 @@ from ropewalk.hf.probe.facts import (
     with_plain_scalings,
 )
 from ropewalk.hf.probe.host import CHANGES, alone_with, called_base
-from ropewalk.hf.probe.probe import HALF_CHOOSING, HALF_RTOL, probe, why_not_identical
+from ropewalk.hf.probe.probe import HALF_CHOOSING, HALF_RTOL, known, probe, why_not_identical
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.layer import ExtendedLayer, attach_layer, modules_of
 from ropewalk.methods.facts import Facts
@@ -158,7 +158,7 @@ def _build_asked(
 ) -> _Asked:
     """The extension built for the model, or refused."""
     present = handle_of(host)
-    layers = probe(host) if present is None else [layer.probed for layer in present.layers]
+    layers = known(host).layers if present is None else [layer.probed for layer in present.layers]
     trained_len = corrected_len(host) if trained_len is None else trained_len
     facts = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
     line = read_line(extension) if isinstance(extension, str) else extension
@@ -340,13 +340,18 @@ class Modes:
             raise reason
 
     def why_not(self, mode: str) -> DoesNotFit | None:
-        """Why the model does not allow a mode; None where it does."""
+        """Why the model does not allow a mode; None where it does.
+
+        A model under an extension was tested in its mode, and cannot be in the other now.
+        """
         if mode == ATTENTION and (reason := why_not_replaceable(self.base)):
             return reason
-        if mode not in self._tested:
+        if mode not in self._tested and handle_of(self.host) is None:
             with alone_with(self.host):
-                self._tested[mode] = self._why_changed(mode)
-        return self._tested[mode]
+                allowed, tried = known(self.host).allowed, (mode, *(layer.facts for layer in self.base))
+                self._tested[mode] = None if tried in allowed else self._why_changed(mode)
+                allowed |= {tried} if self._tested[mode] is None else set()
+        return self._tested.get(mode)
 
     def why_not_followed(self, extension: Extension, layers: list[ExtendedLayer]) -> DoesNotFit | None:
         """Why the model's tables cannot hold a static extension, or are not what it computes by; None where neither."""
@@ -359,9 +364,7 @@ class Modes:
             return why_not_followed(edit, probe(self.host))
 
     def _why_changed(self, mode: str) -> DoesNotFit | None:
-        """How the logits change; a model under an extension was tested in its mode, and cannot be in the other now."""
-        if handle_of(self.host) is not None:
-            return None
+        """How the logits change in a mode."""
         # transformers' own tables of long texts are of whole batches.
         short = [layer.probed.long_table.above for layer in self.base if layer.probed.long_table]
         most = min([self.base[0].facts.trained_len, *short])

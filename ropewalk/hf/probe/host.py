@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -190,6 +190,25 @@ def why_not_finite(model: nn.Module) -> str:
         if bad:
             return f"{bad} of {value.numel()} weights of {name} that are NaN or infinite"
     return "NaN or infinity, though its weights are finite"
+
+
+def state_of(model: PreTrainedModel) -> Hashable:
+    """All that an answer depends on, to see whether it changed: configs, modules, and versions of their numbers."""
+    numbers = tuple((id(x), x.dtype, x.device, _version(x)) for x in (*model.parameters(), *model.buffers()))
+    names = [config._attn_implementation_internal for config in configs(model)]
+    return model.config.to_json_string(use_diff=False), *names, *map(_settings, model.modules()), numbers
+
+
+def _settings(module: nn.Module) -> Hashable:
+    """What a module does: its function, its hooks, numbers and names in it by their values, all else by identity."""
+    plain, held = (bool, int, float, str), vars(module).items()
+    values = frozenset((key, one if type(one) in plain else id(one), _version(one)) for key, one in held)
+    return id(module), type(module).forward, len(module._forward_hooks), len(module._forward_pre_hooks), values
+
+
+def _version(value: Any) -> int:
+    """How often a tensor was changed in place."""
+    return value._version if isinstance(value, Tensor) and not value.is_inference() else 0
 
 
 # Quantised weights.

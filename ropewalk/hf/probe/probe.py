@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,7 @@ from ropewalk.hf.probe.host import (
     device_of,
     format_of,
     quiet,
+    state_of,
     vocabulary_of,
     why_not_finite,
 )
@@ -72,6 +74,26 @@ class FakeRotary(NamedTuple):
     sin: float
     only: int | None = None
     axis: int | None = None  # only the pairs that rotate by this one of several positions get `sin`
+
+
+class Known(NamedTuple):
+    """What was found of a model, as long as nothing of it changes."""
+
+    mark: Hashable
+    layers: list[ProbedLayer]
+    allowed: set[Hashable]  # what was tried and leaves its logits as they are
+
+
+_KNOWN = WeakKeyDictionary[PreTrainedModel, Known]()
+
+
+def known(model: PreTrainedModel) -> Known:
+    """What `probe` says of a model; of one that was probed before, anew if anything of it has changed."""
+    with alone_with(model):
+        mark = state_of(model)
+        if model not in _KNOWN or _KNOWN[model].mark != mark:
+            _KNOWN[model] = Known(mark, probe(model), set())
+        return _KNOWN[model]
 
 
 def probe(model: PreTrainedModel) -> list[ProbedLayer]:

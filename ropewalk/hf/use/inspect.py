@@ -34,7 +34,7 @@ from ropewalk.hf.checkpoint.closed_config import SIDECAR, is_adapter
 from ropewalk.hf.checkpoint.fetch import TRUST, fetch_config
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_named, require_plausible
 from ropewalk.hf.probe.facts import EXPORTED, correct, facts_of, own_schedule_of
-from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probe import known
 from ropewalk.hf.probe.probed_layer import ProbedLayer, cache_growth
 from ropewalk.hf.use.advice import Advice, advise, kept_bytes, numbers_held
 from ropewalk.hf.use.save import load
@@ -308,7 +308,7 @@ def sizes(
 
 def _sizes(host: Any, target_len: int | None, trained_len: int | None) -> tuple[Inspection, Modes]:
     handle = handle_of(host)
-    layers = [layer.probed for layer in handle.layers] if handle else probe(host)
+    layers = [layer.probed for layer in handle.layers] if handle else known(host).layers
     trained_len = handle.trained_len if handle and trained_len is None else trained_len
     every = [facts_of(host, layer, len(layers), trained_len) for layer in layers]
     main = layers[main_layer(layers)]

@@ -191,14 +191,9 @@ def mix_two_lengths(
     stretched from its first token on; here the table belongs to the row of attention, in training as in use.
 
     Args:
-        corpus: the documents, as tokens.
-        tokenizer: the model's.
         short: tokens of a short text.
         share: of the rows that hold short texts.
-        length: tokens of a row.
-        count: rows in all.
-        seed: of the order of documents and of the draw by shares.
-        more: passed on to the rows of longer documents.
+        more: passed on to the rows of longer documents. All others are as in `mix_by_length`.
     """
     longer = corpus.between(short + 1)
     _require_documents(longer, short + 1, None)

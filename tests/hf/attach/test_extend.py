@@ -17,11 +17,6 @@ from hf.models import tiny
 from hf.traces import logits, trace
 
 
-@pytest.fixture(scope="module")
-def llama():
-    return tiny("llama", num_hidden_layers=2)
-
-
 @pytest.mark.sampled(cases=10)
 @pytest.mark.parametrize("name", CARRIED)
 def test_the_identity_gives_the_models_own_logits(name):

@@ -18,11 +18,6 @@ from hf.traces import logits
 DUO = "duo_attention:window=10,n_sink=2,retrieval=[1,2]"
 
 
-@pytest.fixture(scope="module")
-def llama():
-    return tiny("llama", num_hidden_layers=2)
-
-
 @pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("text", [DUO, f"{DUO}+dynamic_yarn+log_n", "ms_poe:smallest=2,largest=4"])
 @pytest.mark.parametrize("name", ["llama", "gpt_oss", "gemma2", "phi3", "qwen3"])

@@ -23,11 +23,6 @@ HELP = {
 }
 
 
-@pytest.fixture(scope="module")
-def llama():
-    return tiny("llama", num_hidden_layers=2)
-
-
 @pytest.fixture
 def taken_back(monkeypatch):
     """How many tokens each cropping of a cache took back."""

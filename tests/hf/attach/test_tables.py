@@ -38,11 +38,6 @@ def padded(model, **given):
     return logits(model, IDS, attention_mask=MASK, use_cache=False, **given)
 
 
-@pytest.fixture(scope="module")
-def llama():
-    return tiny("llama", num_hidden_layers=2)
-
-
 @pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("text", STATIC)
 @pytest.mark.parametrize("name", CARRIED)

@@ -6,8 +6,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.models.llama import modeling_llama
 
 from ropewalk.hf import extended
+from ropewalk.hf.attach import extend as extending
+from ropewalk.hf.probe import probe as probing
 from ropewalk.hf.probe.facts import facts_of
-from ropewalk.hf.probe.probe import probe
+from ropewalk.hf.probe.probe import known, probe
 
 from hf.models import tiny
 from hf.traces import logits, trace
@@ -148,3 +150,35 @@ def test_rotary_modules_of_any_name_are_known_by_their_answer():
     bare = model(input_ids=torch.arange(20)[None]).logits
     with extended(model, "rerope:window=24"):
         assert torch.allclose(model(input_ids=torch.arange(20)[None], use_cache=False).logits, bare, atol=1e-4)
+
+
+CHANGES = {
+    "a weight": lambda model: torch.nn.init.zeros_(model.model.layers[0].self_attn.q_proj.weight),
+    "a table": lambda model: model.model.rotary_emb.inv_freq.div_(2),
+    "a table in its place": lambda model: model.model.rotary_emb.register_buffer("inv_freq", torch.ones(8)),
+    "a setting": lambda model: setattr(model.model.layers[0].self_attn, "scaling", 0.1),
+    "the config": lambda model: model.config.rope_parameters.update(rope_theta=5e5),
+    "a module": lambda model: model.model.layers.__setitem__(1, tiny("llama").model.layers[1]),
+    "a function": lambda model: setattr(model.model.layers[0], "forward", model.model.layers[0].forward),
+    "a hook": lambda model: model.model.layers[0].register_forward_hook(lambda *_: None),
+    "the precision": lambda model: model.double(),
+    "its attention": lambda model: model.set_attn_implementation("eager"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_is_known_of_a_model_holds_until_something_changes(change, monkeypatch):
+    model, lines = tiny("llama"), ("pi:factor=2", "rerope:window=8")
+    for _ in lines:  # what an extension leaves behind may stand in another order than before it
+        for line in lines:
+            with extended(model, line):
+                pass
+    before = known(model)
+    with monkeypatch.context() as patch:
+        patch.setattr(extending, "why_not_identical", None)
+        patch.setattr(probing, "probe", None)
+        with extended(model, "rerope:window=9"):
+            pass
+        assert known(model) is before
+    change(model)
+    assert known(model) is not before

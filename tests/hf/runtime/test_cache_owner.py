@@ -10,7 +10,6 @@ from transformers import DynamicCache, StaticCache
 from ropewalk import Conflict
 from ropewalk.hf import extended
 
-from hf.models import tiny
 from hf.traces import logits
 
 IDS = torch.randint(3, 97, (1, 40), generator=torch.Generator().manual_seed(3))
@@ -20,11 +19,6 @@ MAKERS = {
     "static": lambda model: StaticCache(config=model.config, max_cache_len=60),
     "the model's own": lambda model: None,
 }
-
-
-@pytest.fixture(scope="module")
-def llama():
-    return tiny("llama", num_hidden_layers=2)
 
 
 def filled(model, maker="dynamic"):

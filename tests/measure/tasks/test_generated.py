@@ -15,18 +15,13 @@ from ropewalk.measure.tasks.generated.coreference import PosedConversation, ordi
 from ropewalk.measure.tasks.generated.graph_walks import f1, named_nodes, parents, search
 
 from measure import oracles
-from measure.subjects import model, subject
+from measure.subjects import model
 from train.texts import tokenizer
 
 TASKS = [Coreference(), Coreference(needles=4), GraphWalks(), GraphWalks(depth=0), JsonRecall(), JsonRecall(ids="uuid")]
 LENGTH = 1500
 each_task = pytest.mark.parametrize("task", TASKS, ids=str)
 PLACES = {"1st": 0, "2nd": 1, "3rd": 2, "4th": 3}
-
-
-@pytest.fixture
-def who(tmp_path):
-    return subject(tmp_path, longest=120)
 
 
 def edges_of(text):

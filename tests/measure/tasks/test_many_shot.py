@@ -11,14 +11,8 @@ from ropewalk.hf.use.long_text import TokenScores
 from ropewalk.measure.tasks import LabelMap, Shots
 
 from measure import oracles
-from measure.subjects import subject
 
 EXAMPLE = re.compile(r"^(\w+) (\w+)\nlabel: (\d\d)$", re.MULTILINE)
-
-
-@pytest.fixture
-def who(tmp_path):
-    return subject(tmp_path, longest=120)
 
 
 def learnt(text):

@@ -11,14 +11,9 @@ from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.tasks import LabelMap, Needle, Passkey, Ruler, Shots, StreamEval
 
 from measure import oracles
-from measure.subjects import model, subject
+from measure.subjects import model
 from measure.tasks.lossy import lossy
 from train.texts import text, tokenizer
-
-
-@pytest.fixture
-def who(tmp_path):
-    return subject(tmp_path, longest=120)
 
 
 def test_in_every_cell_the_reader_finds_it_and_a_random_model_does_not(who, monkeypatch):

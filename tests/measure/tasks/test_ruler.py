@@ -18,15 +18,9 @@ from ropewalk.measure.tasks.ruler.puzzle import PuzzleMaterial
 from ropewalk.measure.tasks.ruler.task import KINDS, Kind
 
 from measure import oracles
-from measure.subjects import subject
 
 LENGTHS = {"niah_multikey_3": 1300, "cwe": 1500}
 COLOURS = "red blue green yellow black white grey brown pink violet".split()  # noqa: SIM905
-
-
-@pytest.fixture
-def who(tmp_path):
-    return subject(tmp_path, longest=120)
 
 
 @pytest.fixture

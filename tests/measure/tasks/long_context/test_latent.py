@@ -12,16 +12,11 @@ from ropewalk.measure.tasks import Latent
 from ropewalk.measure.tasks.answers import AnswerScore
 from ropewalk.measure.tasks.long_context.latent import ASKED, NEIGHBOUR, OWNER, associations
 
-from measure.subjects import model, subject
+from measure.subjects import model
 from measure.tasks.lossy import lossy
 from train.texts import tokenizer
 
 KINDS = ("stated", "known")
-
-
-@pytest.fixture
-def who(tmp_path):
-    return subject(tmp_path, longest=120)
 
 
 def solved(text):
