@@ -25,6 +25,11 @@ def first_of_each(
     return values
 
 
+def few_by_day(every: Iterable[Any], few: Collection[Any]) -> list[Any]:
+    """Two values of a parameter: a few for the day, all the others by night."""
+    return [list(few), pytest.param([one for one in every if one not in few], marks=pytest.mark.nightly)]
+
+
 def mark_the_rest_of_samples(items: Iterable[pytest.Item]) -> None:
     """Cases outside the sample of their test become nightly."""
     tests: dict[tuple[str, int | None], dict[Any, set]] = collections.defaultdict(dict)
