@@ -196,7 +196,7 @@ def state_of(model: PreTrainedModel) -> Hashable:
     """All that an answer depends on, to see whether it changed: configs, modules, and versions of their numbers."""
     numbers = tuple((id(x), x.dtype, x.device, _version(x)) for x in (*model.parameters(), *model.buffers()))
     names = [config._attn_implementation_internal for config in configs(model)]
-    return model.config.to_json_string(use_diff=False), *names, *map(_settings, model.modules()), numbers
+    return str(model.config.to_dict()), *names, *map(_settings, model.modules()), numbers
 
 
 def _settings(module: nn.Module) -> Hashable:
