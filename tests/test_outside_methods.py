@@ -66,6 +66,7 @@ def elsewhere(tmp_path, code):
     return done.stdout.strip().splitlines()
 
 
+@pytest.mark.nightly
 def test_methods_of_others_do_all_that_ours_do(line, trained, tmp_path):
     extension = rw.parse(line)
     for spec in extension.methods:
@@ -193,6 +194,7 @@ def test_what_contributing_shows_passes_what_it_calls(tmp_path, monkeypatch):
         assert rw.Extension.from_json(layered.to_json()) == layered
 
 
+@pytest.mark.nightly
 def test_check_reads_a_plan_whose_code_may_run(line, trained, tmp_path):
     rw.export(rw.load(trained), tmp_path / "served", target="vllm", target_len=TARGET)
     code = """

@@ -177,6 +177,7 @@ def test_help_imports_nothing_that_takes_long(verb):
     assert heavy(*([verb] if verb else []), "--help") == "imported 0 []"
 
 
+@pytest.mark.nightly
 def test_the_list_imports_nothing_that_takes_long():
     assert heavy("show") == "imported 0 []"
     assert heavy("show", "yarn") == "imported 0 ['numpy', 'torch']"  # which is how the other answers are known to count

@@ -13,6 +13,7 @@ from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.probe.probe import probe
 
 from hf.kinds import AXES, WITH_IMAGES, an_image, seeing
+from hf.traces import off
 
 IDS = torch.randint(3, 80, (1, 100), generator=torch.Generator().manual_seed(4))
 TYPES = torch.zeros_like(IDS)
@@ -20,10 +21,6 @@ TYPES[:, 10:30] = 1
 CLOSE = 1e-3  # of the largest logit: float32, sums in another order
 SEVERAL = [name for name, own in WITH_IMAGES.items() if "rope_parameters" in own["text_config"]]
 OTHERS = ["rerope:window=8", "dynamic_yarn", "streaming:window=20,n_sink=2", "self_extend:window=8,group=4", "log_n"]
-
-
-def off(got, expected):
-    return float((got - expected).abs().max() / expected.abs().max())
 
 
 def read(model, given):

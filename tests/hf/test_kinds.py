@@ -15,7 +15,7 @@ from ropewalk.hf.runtime.caches import held_bytes
 from hf.architectures import small
 from hf.kinds import hiding
 from hf.models import tiny
-from hf.traces import logits, trace
+from hf.traces import logits, off, trace
 
 IDS = torch.randint(3, 90, (1, 100), generator=torch.Generator().manual_seed(4))
 CUTS = (30, 1, 40, 1, 1, 27)
@@ -23,10 +23,6 @@ CLOSE = 1e-3  # of the largest logit: float32, recurrent layers in another order
 HYBRIDS = ["afmoe", "gemma3n_text", "qwen3_next", "falcon_h1", "lfm2_moe", "bailing_hybrid"]
 TYPES = torch.zeros_like(IDS)
 TYPES[:, 10:30] = 1
-
-
-def off(got, expected):
-    return float((got - expected).abs().max() / expected.abs().max())
 
 
 def pieces(model, cache=None, **given):

@@ -20,7 +20,7 @@ from ropewalk.hf.runtime.caches import ExtendedCacheLayer, held_bytes
 
 from hf.architectures import small
 from hf.models import tiny
-from hf.traces import logits, trace
+from hf.traces import logits, off, trace
 
 INDEXED = ["deepseek_v32", "glm_moe_dsa", "axk2", "hy_v4", "dots3_note_text", "qwen4_exp_text"]
 EVERY = [*INDEXED, "doge"]
@@ -38,10 +38,6 @@ def exact(name):
     model = small(name).double()
     model.set_experts_implementation("eager")  # the other one has no float64
     return model
-
-
-def off(got, expected):
-    return float((got - expected).abs().max() / expected.abs().max())
 
 
 def pieces(model, ids=IDS, cache=None, mask=None):

@@ -43,3 +43,8 @@ def logits(model: Any, ids: torch.Tensor = IDS, **given: Any) -> torch.Tensor:
     """Without gradients."""
     with torch.no_grad():
         return model(input_ids=ids, **given).logits
+
+
+def off(got: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference, of the largest number."""
+    return float((got - expected).abs().max() / expected.abs().max())

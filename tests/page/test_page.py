@@ -167,6 +167,7 @@ def test_parameters_that_python_takes_are_no_mistakes(scripts):
         assert "no_such" in scripts.evaluate("(line) => Ropewalk.lines.problem(line)", f"{name}:no_such=1")
 
 
+@pytest.mark.nightly
 def test_the_model_is_named(opened, tmp_path):
     assert (
         opened("#lang=en", **DESK).text_content("#model-summary").startswith("a usual Llama, trained on 4,096 tokens")

@@ -72,6 +72,7 @@ def test_a_name_and_a_folder_resume(place, tmp_path, monkeypatch):
     assert fitted(place / "model", place, folder=tmp_path).extension == first.extension
 
 
+@pytest.mark.nightly
 def test_a_budget_in_seconds_or_as_text(place, model, monkeypatch):
     budgets = []
     monkeypatch.setattr(fitting, "_answer", lambda request, fitting: budgets.append(request.budget))

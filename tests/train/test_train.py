@@ -19,6 +19,7 @@ from ropewalk.train.small_models import ModelShape, new_small_model
 from ropewalk.train.train import TrainingPlan, train
 
 from train.texts import tokenizer, tokens
+from train.watching import losses
 
 SMALL = ModelShape(vocabulary=300, width=32, inner=64, layers=2, heads=2, trained_len=32)
 QUIET = {"rows": 4, "save_every": 4, "log_every": 1, "progress": False}
@@ -27,10 +28,6 @@ QUIET = {"rows": 4, "save_every": 4, "log_every": 1, "progress": False}
 def run(path, plan, callbacks=(), shape=SMALL, name="run", **more):
     rows = PackedRows(tokens(path), tokenizer(), length=32, count=400, puzzles={"repeats": 0.5})
     return train(new_small_model(shape), rows, plan, path / name, callbacks=callbacks, **more)
-
-
-def losses(trainer):
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
 class Stop(TrainerCallback):

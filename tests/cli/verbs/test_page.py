@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path, cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("of", ["", "config.json"])
 def test_a_model_and_two_extensions(chromium, tmp_path, of):
     """By its config alone; an address with a view of its own counts more."""

@@ -60,6 +60,7 @@ def refused(folder, capsys, engine="vllm@0.32"):
     return " ".join(shown.err.split())
 
 
+@pytest.mark.nightly
 def test_a_wrong_value_is_one_sentence(tmp_path, capsys):
     said = [
         (refused(written(tmp_path, rope_parameters={**part, key: value}), capsys), key) for part, key, value in WRONG

@@ -143,6 +143,7 @@ def test_generated_in_a_padded_batch_with_beams(llama):
         assert torch.equal(beams, uncached)
 
 
+@pytest.mark.nightly
 def test_a_second_turn_reads_its_own_prompt(llama):
     """A cache goes on with what it has not read: the last token of the answer, and what a user adds. That is read."""
     first, added = IDS[1:, :30], IDS[1:, 45:57]

@@ -48,6 +48,7 @@ def test_a_change_is_against_the_base_model_at_its_trained_length(made):
     assert bare.slowdown == 1.0
 
 
+@pytest.mark.nightly
 def test_intervals_are_over_projects(tmp_path):
     """Texts of one project are alike: more of them must not look like more evidence."""
     who, projects = subject(tmp_path, longest=64, count=300), ("a", "a", "a", "b", "c", "d")

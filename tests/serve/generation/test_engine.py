@@ -163,6 +163,7 @@ def test_a_cancelled_answer_stops_within_a_token(host):
     assert pages == 0
 
 
+@pytest.mark.nightly
 def test_a_short_prompt_does_not_wait_for_a_long_one(host):
     """By steps, not by time: the short answer is whole while the long prompt is still being read."""
     long = Request("rerope", (TEXTS[4] * 20,), greedy(1))

@@ -39,6 +39,7 @@ def serve(host, scenario, **options):
     return run(host, scenario, lines=LINES, request_factors=FACTORS, **options)
 
 
+@pytest.mark.nightly
 def test_requests_of_a_batch_have_each_the_smallest_factor_that_covers_them(host):
     texts = [(factor, text_of(length)) for factor, lengths in PROMPTS.items() for length in lengths]
 

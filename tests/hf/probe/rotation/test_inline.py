@@ -13,15 +13,11 @@ from ropewalk.hf.probe.inline_rotation import position_tables
 from ropewalk.hf.probe.probe import probe
 
 from hf.architectures import small
-from hf.traces import logits, trace
+from hf.traces import logits, off, trace
 
 MODULES, TABLES = ["falcon", "gpt_neox_japanese"], ["gptj", "codegen"]
 IDS = torch.randint(3, 90, (1, 60), generator=torch.Generator().manual_seed(0))
 CLOSE = 2e-4  # of the largest logit: angles are rounded in another order
-
-
-def off(got, expected):
-    return float((got - expected).abs().max() / expected.abs().max())
 
 
 def with_rows(model, factor, rows=256):
