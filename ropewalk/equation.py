@@ -118,7 +118,7 @@ def reference_logits(
     weights: Mapping[str, Weights] | None = None,
     model_mask_bhij: Tensor | None = None,
 ) -> Tensor:
-    """The logits, [batch, heads, queries, keys] in float64, of the same arguments; -inf where a key is out of reach."""
+    """The logits of `reference_attention`'s arguments, [batch, heads, queries, keys] in float64; -inf out of reach."""
     learned, facts = weights or {}, extension.builds_on(facts)
     extension = layer_extension(extension, facts, learned)
     require_shapes(q_bhid, k_bgjd, k_bgjd, facts)

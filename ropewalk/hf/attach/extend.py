@@ -350,7 +350,8 @@ class Modes:
             with alone_with(self.host):
                 allowed, tried = known(self.host).allowed, (mode, *(layer.facts for layer in self.base))
                 self._tested[mode] = None if tried in allowed else self._why_changed(mode)
-                allowed |= {tried} if self._tested[mode] is None else set()
+                if self._tested[mode] is None:
+                    allowed.add(tried)
         return self._tested.get(mode)
 
     def why_not_followed(self, extension: Extension, layers: list[ExtendedLayer]) -> DoesNotFit | None:

@@ -81,7 +81,7 @@ class Known(NamedTuple):
 
     mark: Hashable
     layers: list[ProbedLayer]
-    allowed: set[Hashable]  # what was tried and leaves its logits as they are
+    allowed: set[Hashable]  # what leaves its logits as they are; a refusal that was raised would keep the model alive
 
 
 _KNOWN = WeakKeyDictionary[PreTrainedModel, Known]()

@@ -23,14 +23,8 @@ def place(tmp_path_factory):
 
 
 def fit(place, out, *more):
-    given = [
-        "--corpus",
-        f"folder:{place / 'texts'}",
-        "-o",
-        str(out),
-        *["--to", "128", "--budget", "2h", "--samples", "2", "--judges", "3"],
-    ]
-    return run(["fit", str(place / "model"), *given, "--deployable", "vllm", *more])
+    given = ["--to", "128", "--budget", "2h", "--samples", "2", "--judges", "3", "--deployable", "vllm"]
+    return run(["fit", str(place / "model"), *given, "--corpus", f"folder:{place / 'texts'}", "-o", str(out), *more])
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ HALF = ("yarn", "pi", "yarn+log_n")  # in bfloat16
 def test_the_carried_model_under_every_method(methods, tmp_path, records):
     pairs = [exported("carried", method, "float32", tmp_path / str(i)) for i, method in enumerate(methods)]
     check(pairs, served(pairs, tmp_path), records("vllm", "0.32.0"))
-    assert [pair.exported.kind for pair in pairs] == [CARRIED[method] for method in methods]
+    assert {pair.method: pair.exported.kind for pair in pairs} == {method: CARRIED[method] for method in methods}
 
 
 def test_a_quarter_of_each_head_rotates_and_tokens_have_several_positions(tmp_path, records):
