@@ -199,14 +199,14 @@ def rotate(x_bhnd: Tensor, at_bn: Tensor, table: Table, interleaved: bool) -> Te
     `at_bn` may have one more dimension, with a position for each pair.
     """
     pairs = len(table.inv_freq)
-    at_bnp = at_bn[..., None] if at_bn.dim() == 2 else at_bn
-    angle = at_bnp.double()[:, None] * table.inv_freq
+    angle = (at_bn[..., None] if at_bn.dim() == 2 else at_bn).double()[:, None] * table.inv_freq
+    cos, sin = angle.cos(), angle.sin()
     rotary, rest = x_bhnd[..., : 2 * pairs], x_bhnd[..., 2 * pairs :]
     if interleaved:
         first, second = rotary[..., 0::2], rotary[..., 1::2]
     else:
         first, second = rotary[..., :pairs], rotary[..., pairs:]
-    rotated = (first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos())
+    rotated = (first * cos - second * sin, first * sin + second * cos)
     joined = torch.stack(rotated, -1).flatten(-2) if interleaved else torch.cat(rotated, -1)
     return torch.cat([joined, rest], -1)
 

@@ -90,10 +90,12 @@ class Extension:
     @property
     def writing(self) -> Extension:
         """What is in force in tokens that the model writes; the extension itself where that is the same."""
-        overrides: dict[str, Any] = {
-            name: tuple((key, part.writing) for key, part in getattr(self, name)) for name in OVERRIDES
-        }
-        return replace(self, reach=None if self.reach is None else self.reach.writing, **overrides)
+        reach = self.reach and self.reach.writing
+        if reach is self.reach and not (self.layers or self.heads):
+            return self
+        layers = tuple((layer, part.writing) for layer, part in self.layer_items)
+        heads = tuple((head, part.writing) for head, part in self.head_items)
+        return replace(self, reach=reach, layers=layers, heads=heads)
 
     @property
     def phases(self) -> tuple[Extension, ...]:
@@ -154,9 +156,10 @@ class Extension:
     def head_parts(self, facts: Facts) -> tuple[HeadPart, ...]:
         """The key heads of one layer, together where the same is in force in them."""
         by_head, parts = by_index("head", self.head_items, facts.groups), dict[Extension, list[int]]()
+        rest = replace(self, layers=(), heads=())
         for head in range(facts.groups):
-            override = by_head.get(head, Extension())
-            parts.setdefault(replace(self._overridden(override), heads=()), []).append(head)
+            part = replace(self._overridden(by_head[head]), heads=()) if head in by_head else rest
+            parts.setdefault(part, []).append(head)
         return tuple(HeadPart(extension, tuple(heads)) for extension, heads in parts.items())
 
     def _overridden(self, override: Extension) -> Extension:
@@ -169,26 +172,24 @@ class Extension:
     def check_against(self, facts: Facts) -> None:
         """Refuse a model that this extension does not fit, before anything is computed or changed."""
         facts = self.builds_on(facts)
-        for override in by_index("layer", self.layer_items, facts.layers).values():
+        for override in dict.fromkeys(by_index("layer", self.layer_items, facts.layers).values()):
             self._overridden(override).check_against(facts)
-        if self.writing != self:
-            self.writing.check_against(facts)
+        if (writing := self.writing) != self:
+            writing.check_against(facts)
         if self.heads:
             for part in self.head_parts(facts):
                 part.extension.check_against(facts)
         self.frequencies_or_rope.check_against(facts)
-        familiar = replace(
-            facts, trained_len=int(min(facts.trained_len * self.frequencies_or_rope.stretch, MOST_POSITIONS))
-        )
+        familiar_len = min(facts.trained_len * self.frequencies_or_rope.stretch, MOST_POSITIONS)
+        familiar = replace(facts, trained_len=int(familiar_len))
         for name, specs in self.specs.items():
             for spec in specs:
                 spec.check_against(familiar if name == "reach" else facts)
         if self.biases:
             row = torch.tensor([min(LONG_FACTOR * facts.trained_len, MOST_POSITIONS)])
+            reached, sees_all = furthest(self.reach_or_causal, int(row)), _sees_all(self.reach_or_causal, row)
             for bias in self.biases:
-                bias.check_reached(
-                    furthest(self.reach_or_causal, int(row)), _sees_all(self.reach_or_causal, row), facts
-                )
+                bias.check_reached(reached, sees_all, facts)
 
     def weights(self, facts: Facts, generator: Generator | None = None) -> dict[str, dict[str, Tensor]]:
         """Initial values of the parameters of biases and scales, by method name, for methods that learn."""

@@ -161,7 +161,7 @@ MUTATIONS = (
     Mutation("APE in a model that answers otherwise", "hf/use/parallel.py", "error <= allowed_error(model, vocabulary.dtype)", "error <= 9", "hf/use/test_parallel.py::test_a_model_that_reads_the_length_of_its_cache_is_refused"),
     Mutation("stretched past the end", "methods/surgery/stretch_positions.py", "(rows - 1) / max", "rows / max", "methods/surgery"),
     # The oracle and what holds it together.
-    Mutation("keys turned the other way", "equation.py", "first * angle.cos() - second", "first * angle.cos() + second", "methods/frequencies/test_xpos.py::test_rotated_ones"),
+    Mutation("keys turned the other way", "equation.py", "first * cos - second", "first * cos + second", "methods/frequencies/test_xpos.py::test_rotated_ones"),
     Mutation("keys decay like queries", "equation.py", "origin - k_at_bj", "k_at_bj - origin", "test_equation.py"),
     Mutation("no division by sqrt d", "equation.py", " / math.sqrt(facts.head_dim)", "", "test_equation.py"),
     Mutation("queries from the front", "equation.py", "numbers_bi = numbers_bj[:, before:]", "numbers_bi = numbers_bj[:, : q_bhid.shape[2]]", "test_equation.py::test_the_last_queries_alone_answer_as_in_the_whole"),
