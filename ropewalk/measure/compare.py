@@ -23,13 +23,7 @@ from ropewalk.hf.probe.facts import parse_for_config, trained_len
 from ropewalk.hf.use.inspect import Inspection, sizes
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds_or_none, tasks_text, whole_number
 from ropewalk.measure.comparison.cluster.crew import measure_on_cluster
-from ropewalk.measure.comparison.comparison import (
-    Candidate,
-    Comparison,
-    lines_by_name,
-    measure_candidates,
-    tasks_of,
-)
+from ropewalk.measure.comparison.comparison import Candidate, Comparison, lines_by_name, measure_candidates, tasks_of
 from ropewalk.measure.comparison.plan import (
     ComparisonPlan,
     Cost,
@@ -53,16 +47,7 @@ from ropewalk.measure.report.advice import advice
 from ropewalk.measure.report.comparison import as_json, finding, write_report
 from ropewalk.measure.report.drawing import name_of
 from ropewalk.measure.report.submitted import write_rows
-from ropewalk.measure.report.tables import (
-    interval,
-    notes,
-    ranked,
-    remarks,
-    short,
-    table,
-    terminal,
-    title,
-)
+from ropewalk.measure.report.tables import interval, notes, ranked, remarks, short, table, terminal, title
 from ropewalk.measure.report.titles import counted_lines, texts
 from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult, aligned
@@ -271,10 +256,10 @@ class ComparisonJob:
                 task.require(subject, task.at(plan.lengths, plan.lengths[0]))
         for words in self._sentences(plan):
             self.shown.note(words)
-        left, result, before = self._left_out(plan), None, list[str]()
+        left, result, before, here = self._left_out(plan), None, list[str](), set[tuple[Any, ...]]()
         for number, one in enumerate(plan.rounds, 1):
             try:
-                compared = self._compared(subject, lines, plan, number, names)
+                compared = self._compared(subject, lines, plan, number, names, here)
             except (TimeIsUp, KeyboardInterrupt) as ended:
                 if result is None:
                     self.shown.note("there is no table yet; the same command goes on from what is read")
@@ -350,18 +335,32 @@ class ComparisonJob:
         return (*lengths, *([f"{', '.join(lines)}: name them, or give more --time"] if lines else []))
 
     def _compared(
-        self, subject: Subject, lines: list[Line], plan: ComparisonPlan, number: int, names: Mapping[Extension, str]
+        self,
+        subject: Subject,
+        lines: list[Line],
+        plan: ComparisonPlan,
+        number: int,
+        names: Mapping[Extension, str],
+        here: set[tuple[Any, ...]],
     ) -> Comparison:
-        """One round."""
+        """One round. `here` is what this run has measured."""
         one = plan.rounds[number - 1]
         tasks = [replace(task, samples=min(task.samples, one.texts)) for task in self.tasks]
-        total, done = plan.seconds(plan.last), 0.0
+        total, done, stored = plan.seconds(plan.last), 0.0, 0.0
         label = f"round {number} of {len(plan.rounds)}, {texts(one.texts)}" if len(plan.rounds) > 1 else "measuring"
         self.shown(0.0, total, label)
 
         def progress(cell: Cell, result: Json) -> None:
-            nonlocal done
+            nonlocal done, stored
             done += plan.cost.cell(cell.length)
+            which = (cell.extension, cell.task.title, cell.length, cell.sample)
+            if result:
+                here.add(which)
+            elif which not in here:
+                stored += plan.cost.cell(cell.length)
+            if result and stored:
+                self.shown.note(f"an earlier run measured what takes {minutes(stored)}; the rest is measured now")
+                stored = 0.0
             self.shown(min(done, total), total, label)
             if number == 1 and result and plan.seconds(one) > FIRST_TABLE_SOON:
                 self.shown.note(f"{name_of(names[cell.extension])} {in_words(cell, result)}")

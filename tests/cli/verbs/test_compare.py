@@ -346,6 +346,7 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     assert run(line) == (130 if how == "interrupt" else 0)
     said, noted = capsys.readouterr()
     assert "the time limit leaves" not in noted
+    assert "an earlier run" not in noted
     why = "it was stopped" if how == "interrupt" else "time ran out"
     assert f"more texts: {why}" in " ".join(said.split())
     assert ("The same command goes on." in said) == (how == "interrupt")
@@ -353,6 +354,7 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     assert len(results["candidates"][0]["rows"][0]["samples"]) == 2
     clock[0], before = 0.0, len(measured)
     assert run(line) == 0
+    assert capsys.readouterr().err.count("an earlier run measured what takes") == 1
     kept = {(cell.extension, cell.length, cell.sample) for cell in measured[:before]}
     again = {(cell.extension, cell.length, cell.sample) for cell in measured[before:]}
     assert len(kept & again) <= 1  # only what was being measured
