@@ -59,7 +59,9 @@ class Record:
         path = folder / f"{self.engine.replace('.', '_')}.json"
         before = json.loads(path.read_text())["rows"] if path.exists() else []
         good = [row for row in self.rows if "refused" in row or _figure(row) < row["bound"]]
-        rows = list({_pair(row): row for row in [*before, *good]}.values())
+        refused = {_pair(row)[:2]: "refused" in row for row in good}  # what runs now is refused no more, and vice versa
+        kept = [row for row in before if refused.get(_pair(row)[:2], "refused" in row) == ("refused" in row)]
+        rows = list({_pair(row): row for row in [*kept, *good]}.values())
         folder.mkdir(parents=True, exist_ok=True)
         lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in rows)
         head = f'"engine": {json.dumps(self.engine)}, "version": {json.dumps(self.version)}'

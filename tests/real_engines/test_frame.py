@@ -51,6 +51,7 @@ def test_a_record_keeps_what_was_not_run_again_and_nothing_above_its_bound(tmp_p
     for record, gap, methods in ((first, 1e-3, "ab"), (again, 1e-4, "b"), (again, 6e-3, "c")):
         for method in methods:
             record.ran("llama", method, "float32", Difference(gap, gap), bound=5e-3)
+    first.refused("llama", "b", "it is refused no more")
     first.write(tmp_path)
     again.write(tmp_path)
     written = json.loads((tmp_path / "vllm.json").read_text())
