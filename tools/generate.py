@@ -67,8 +67,8 @@ def tasks_page() -> str:
     parts = [
         "# Tasks",
         "Generated from the sources by `make docs`: what `ropewalk compare --tasks NAME:PARAMETER=VALUE,...` measures. "
-        "By default that is context, repetition, passkey and damage. Where `--tasks` gives no `samples`, "
-        "`--samples` (8) applies; the defaults below are those of the Python classes.",
+        "By default that is `context:questions=8`; with `--all` it is context, passkey and damage. Where `--tasks` "
+        "gives no `samples`, `--samples` (8) applies; the defaults below are those of the Python classes.",
     ]
     for task in tasks.ALL:
         description = (sys.modules[task.__module__].__doc__ or "").strip()

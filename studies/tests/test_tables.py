@@ -77,3 +77,23 @@ def test_accuracies_are_those_of_the_zoo():
 def test_rows_beside_a_window_are_the_best_first():
     accuracies = [float(row[1]) for row in rows(module.beyond_a_window(RESULTS))]
     assert accuracies == sorted(accuracies, reverse=True)
+
+
+GUIDE_NAMES = {"xpos+bca": "xpos", "randomized": "randomized_rotary"}  # as the zoo has them
+RECORDED_AS = {"60%": "longer_from_40", "Qwen3": "key_norm"}  # rows without a method's name, by a word of theirs
+
+
+@pytest.mark.parametrize("guide", ["docs/guides/train-a-model.md", "docs/zh/guides/train-a-model.md"])
+def test_the_training_guide_quotes_the_zoo(guide):
+    """Accuracy at 1x and 8x, and at 8x of repeated text."""
+    text = (RESULTS.parents[1] / guide).read_text()
+    table = re.search(r"(?:^\|.*\n){10,}", text, flags=re.MULTILINE)[0].rstrip()
+    quoted = rows(table)
+    assert len(quoted) == 12
+    for first, at_1x, at_8x, repeated, words in quoted:
+        name = GUIDE_NAMES.get(first, first)
+        name = next((known for word, known in RECORDED_AS.items() if word in f"{first} {words}"), name)
+        fresh = "## Next-token accuracy in percent, non-repeated\n"
+        told = [of_page("zoo/zoo.md", fresh, name, column) for column in (1, 5)]
+        told.append(of_page("zoo/zoo.md", "## Next-token accuracy in percent, repeated\n", name, 5))
+        assert [f"{percent}%" for percent in told] == [at_1x, at_8x, repeated], first

@@ -1,4 +1,5 @@
-"""vLLM, as it reads a config (layers/rotary_embedding, config/model.py, models/; 0.19.1 to 0.32.0 read, 0.32 run):
+"""vLLM, as it reads a config (layers/rotary_embedding, config/model.py, models/; 0.19.1 to 0.32.0 read, the rotary code
+of seven of them run):
 
 yarn        its table ends at original_max_position_embeddings * factor; beyond it rows are read that are not there
             (NaN). Before 0.30 its temperature is 0.1 ln(factor) + 1 times attn_factor, whatever attention_factor or

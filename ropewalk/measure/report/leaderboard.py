@@ -34,7 +34,7 @@ STOPPED_NAME, ABOUT_STOPPED = (
 )
 LEGEND = (
     "`minus the best`: difference of the losses on the same texts, in nats per token.",
-    "`found`: right answers at the target length.",
+    "`right`: right answers to the tasks that ask, such as passkeys, at the target length.",
     "`short texts`: rise of the loss on texts of the trained length; below 0 it falls.",
     "`pairs`: query-key pairs of all layers, over those of full attention.",
     "`time`: over that of the model without an extension. A figure that the folder has is kept: it may be of an"
@@ -160,7 +160,7 @@ def table(values: Json) -> PageTable:
         "extension",
         f"loss at {length}",
         "minus the best",
-        "found",
+        "right",
         "short texts",
         "pairs",
         "time",
