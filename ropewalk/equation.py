@@ -139,13 +139,14 @@ def reference_logits(
 
     i_bi, j_bj = numbers_bi.clamp(min=0), numbers_bj.clamp(min=0)
     scale_bhi = _scale([spec for spec in extension.scales if not spec.of_rotation], i_bi, facts, learned)
-    warmth_bhi = _scale([spec for spec in extension.scales if spec.of_rotation], i_bi, facts, learned)
+    rotary_scale_bhi = _scale([spec for spec in extension.scales if spec.of_rotation], i_bi, facts, learned)
     w_d = learned.get(MODEL, {}).get(AFTER_ROTATION)
     turns_p = extension.frequencies_or_rope.table(facts, 1).inv_freq * facts.trained_len / (2 * math.pi)
     logit_bhij = q_bhid.new_full((*q_bhid.shape[:3], k_bhjd.shape[2]), -torch.inf)
     for table, rows_bi in _rows_by_table(extension.frequencies_or_rope, facts, i_bi):
         for span in extension.reach_or_causal.spans():
             start_bi, stop_bi = span.bounds(i_bi)
+            # A causal end moves to the last token that the query may see, as in an image.
             stop_bi = torch.where(stop_bi == i_bi + 1, until_bi + 1, stop_bi)[:, :, None]
             inside_bij = (start_bi[:, :, None] <= j_bj[:, None]) & (j_bj[:, None] < stop_bi)
             inside_bij &= related_bij & rows_bi[:, :, None]
@@ -157,7 +158,7 @@ def reference_logits(
                 places = _places_of_pairs(span, positions[:, before:], positions, turns_p)
                 rotated_q = rotate(q_bhid, places[0], table, facts.interleaved)
                 rotated_k = rotate(k_bhjd, places[1], table, facts.interleaved)
-            rotated_q = _warmed(rotated_q, warmth_bhi, table)
+            rotated_q = _scale_rotating(rotated_q, rotary_scale_bhi, table)
             rotated_q = rotated_q if w_d is None else rotated_q * w_d.to(rotated_q)
             product_bhij = scale_bhi[..., None] * (rotated_q @ rotated_k.mT) / math.sqrt(facts.head_dim)
             distance_bij = (q_at_bi[:, :, None] - k_at_bj[:, None, :]).where(inside_bij, 0)
@@ -238,10 +239,10 @@ def _places_of_pairs(span: Span, i_bip: Tensor, j_bjp: Tensor, turns_p: Tensor) 
     return span.pairs.q_at(i_bip, turns_p), span.pairs.k_at(j_bjp, turns_p)
 
 
-def _warmed(rotated_q: Tensor, warmth_bhi: Tensor, table: Table) -> Tensor:
+def _scale_rotating(rotated_q: Tensor, rotary_scale_bhi: Tensor, table: Table) -> Tensor:
     """T(i): the rotating dimensions of queries times the temperatures of the rotation; the others unchanged."""
     rotating = 2 * len(table.inv_freq)
-    return torch.cat([rotated_q[..., :rotating] * warmth_bhi[..., None], rotated_q[..., rotating:]], -1)
+    return torch.cat([rotated_q[..., :rotating] * rotary_scale_bhi[..., None], rotated_q[..., rotating:]], -1)
 
 
 def _scale(scales: Sequence[Scale], i_bi: Tensor, facts: Facts, learned: Mapping[str, Weights]) -> Tensor:

@@ -47,7 +47,10 @@ EXAMPLES: dict[Callable[..., None], str] = {
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
 OF_NO_MODEL = (show,)
-PLACED_OTHERWISE = (check, train)  # check reads no weights; train has --set bf16=true, and the devices of accelerate
+PLACED_OTHERWISE = (
+    check,
+    train,
+)  # check reads weights with --running alone; train has --set bf16=true, and the devices of accelerate
 ALIASES = {"target_len": "to", "folder": "out", "directory": "out"}  # fields of the library, and their options
 
 app = typer.Typer(no_args_is_help=True)
@@ -74,7 +77,7 @@ def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def as_command(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb with such errors."""
+    """The verb, whose errors name options as they are typed."""
     options = options_of(verb)
 
     @wraps(verb)

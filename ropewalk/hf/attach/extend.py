@@ -14,16 +14,7 @@ from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line, read_line
 from ropewalk.hf.attach.attention import apply_attention, why_not_replaceable
-from ropewalk.hf.attach.handle import (
-    ATTENTION,
-    MODES,
-    TABLES,
-    Handle,
-    attach_handle,
-    handle_of,
-    host_of,
-    main_layer,
-)
+from ropewalk.hf.attach.handle import ATTENTION, MODES, TABLES, Handle, attach_handle, handle_of, host_of, main_layer
 from ropewalk.hf.attach.saving import replace_methods, store_with_adapters
 from ropewalk.hf.attach.tables import TableEdit, apply_tables, edit_for, identity_edit, why_not_followed, write
 from ropewalk.hf.checkpoint.fetch import fetch_config
@@ -175,8 +166,8 @@ def _plan(host: PreTrainedModel, asked: _Asked, lift_windows: bool) -> Plan:
     if wanted.replaces_scaling:
         layers = with_plain_scalings(host, layers)
     base, changed = attach_layers(layers, facts, Extension()), attach_layers(layers, facts, wanted, lift_windows)
-    present = own_schedule_of(host.config.get_text_config(), layers, facts)
-    return Plan(wanted, base, changed, what_happens(present, wanted, asked.main, layers))
+    own_schedule = own_schedule_of(host.config.get_text_config(), layers, facts)
+    return Plan(wanted, base, changed, what_happens(own_schedule, wanted, asked.main, layers))
 
 
 @contextmanager
