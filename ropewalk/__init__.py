@@ -100,6 +100,8 @@ _OF_MODELS = (
     "extended",
     "inspect",
     "load",
+    "nbce_generate",
+    "nbce_stream",
     "push_to_hub",
     "save",
     "score",
@@ -124,7 +126,7 @@ _LATER = {
     "leaderboard": "measure.leaderboard",
     "parse": "extension.parsing",
     "reference_attention": "equation",
-    **dict.fromkeys([*_OF_MODELS, "nbce_generate", "nbce_stream"], "hf"),
+    **dict.fromkeys(_OF_MODELS, "hf"),
 }
 
 

@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.engines.export import ANSWERS, EngineConfig, Exported, plan_export, settle
-from ropewalk.engines.overrides import (
-    STARTS,
-    Changes,
-    changes_between,
-    serving_command,
-    why_no_option,
-    without_note,
-)
+from ropewalk.engines.overrides import STARTS, Changes, changes_between, serving_command, why_no_option, without_note
 from ropewalk.engines.rules.statement import EngineReading, drafting_key, notes_on_lengths
 from ropewalk.engines.vllm.plans import Plans, complete, config_with, methods_of, notes_on_methods
 from ropewalk.errors import DoesNotFit

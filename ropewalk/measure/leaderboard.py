@@ -13,10 +13,7 @@ from ropewalk.extension.notation import length as in_tokens
 from ropewalk.files import record_json
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
-from ropewalk.measure.arguments import (
-    RunOptions,
-    seconds_or_none,
-)
+from ropewalk.measure.arguments import RunOptions, seconds_or_none
 from ropewalk.measure.compare import CORPUS, ComparisonResult, measuring_by, tasks_asked
 from ropewalk.measure.comparison.race import Leaderboard, Race, TimeIsUp, run_race, tasks_of
 from ropewalk.measure.comparison.runner import Cell

@@ -17,17 +17,7 @@ import types
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
 
 from ropewalk.errors import InvalidValue
 

@@ -12,15 +12,7 @@ from prometheus_client import generate_latest
 from ropewalk.errors import InvalidValue
 from ropewalk.serve.prompts import chat_requests, completion_requests
 from ropewalk.serve.refusals import Refusal
-from ropewalk.serve.requests import (
-    SESSION,
-    accept,
-    read_body,
-    read_chat,
-    read_completion,
-    read_messages,
-    unless_gone,
-)
+from ropewalk.serve.requests import SESSION, accept, read_body, read_chat, read_completion, read_messages, unless_gone
 from ropewalk.serve.responses import ChatFormat, CompletionFormat, answer, compact_json
 from ropewalk.serve.service import NamedModel, ServedModels, models_of, service_of
 

@@ -22,13 +22,7 @@ from ropewalk.hf.probe.host import attention_named, called_base, device_of, quie
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.runtime.caches import Owner
 from ropewalk.hf.runtime.forward_pass import padding_mask
-from ropewalk.hf.runtime.hooks import (
-    ForwardPreHook,
-    after_forward,
-    identity_rotation,
-    keep_rotation,
-    put_back,
-)
+from ropewalk.hf.runtime.hooks import ForwardPreHook, after_forward, identity_rotation, keep_rotation, put_back
 from ropewalk.hf.runtime.layer import (
     LISTENER,
     NAME,

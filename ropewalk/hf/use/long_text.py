@@ -9,11 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel
-from transformers.generation.logits_process import (
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from ropewalk.attention import nll, token_scores
 from ropewalk.attention.token_loss import TokenScores as TokenScores

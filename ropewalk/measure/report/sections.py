@@ -14,15 +14,7 @@ from ropewalk.measure.report.formulas import formulas
 from ropewalk.measure.report.html_page import PagePart
 from ropewalk.measure.report.predictions import prediction_part, predictions
 from ropewalk.measure.report.score_maps import score_maps
-from ropewalk.measure.report.tables import (
-    UNDER_CACHES,
-    caches,
-    estimated,
-    mark,
-    ordered,
-    other_tokens,
-    under_caches,
-)
+from ropewalk.measure.report.tables import UNDER_CACHES, caches, estimated, mark, ordered, other_tokens, under_caches
 from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.tasks import Context, Task
 
