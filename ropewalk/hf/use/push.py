@@ -54,6 +54,7 @@ def push_to_hub(
     private: bool | None = None,
     token: str | None = None,
     force: bool = False,
+    folder: str | Path | None = None,
 ) -> str:
     """Upload an extended model to the Hugging Face hub with a model card, and return its address.
 
@@ -73,6 +74,8 @@ def push_to_hub(
         private: whether a new repository is private; by default as the owner's settings have it.
         token: of the hub; by default that of `hf auth login`, or HF_TOKEN.
         force: replace a README.md that the repository has.
+        folder: write into it what would be uploaded, to be read first; nothing is sent, and its path is returned. The
+            licence of a base model on the hub is not asked for.
     """
     _require_name(name)
     _require_name(base_model or name)
@@ -80,12 +83,22 @@ def push_to_hub(
     figures = _figures(comparison, handle) if comparison is not None else []
     base = _base_on_hub(model, handle)
     base = base_model or base
+
+    def write(place: Path, licence: dict[str, str]) -> None:
+        how = save(model, place, target_len=target_len, tokenizer=tokenizer)
+        target = target_len or handle.target_len or _reached(handle)
+        head = {"base_model": base, "library_name": "peft" if is_adapted(model) else "transformers", **licence}
+        write_text(place / CARD, _card(name, handle, target, head, how, figures))
+
+    if folder is not None:
+        write(Path(folder), {} if base else _licence(None, base, handle.model.name_or_path or ""))
+        return str(folder)
     token = token or huggingface_hub.get_token()
     if not token:
         sentence = f"{constants.ENDPOINT} takes uploads with a token only, and there is none"
         raise InvalidValue.because("token", sentence, remedy="hf auth login, set HF_TOKEN, or pass token=")
     if silent := why_silent(name):
-        remedy = "rw.save writes the model into a folder, to be uploaded later"
+        remedy = "folder=PATH writes what would be uploaded, for later"
         raise InvalidValue.because("name", f"{silent}, so that {name} cannot be uploaded", remedy=remedy)
     hub = HfApi(token=token)
     with _in_one_line(name):
@@ -93,10 +106,7 @@ def push_to_hub(
         licence = _licence(hub, base, handle.model.name_or_path or "")
     with TemporaryDirectory(prefix="ropewalk-") as temporary:
         place = Path(temporary, "model")
-        how = save(model, place, target_len=target_len, tokenizer=tokenizer)
-        target = target_len or handle.target_len or _reached(handle)
-        head = {"base_model": base, "library_name": "peft" if is_adapted(model) else "transformers", **licence}
-        write_text(place / CARD, _card(name, handle, target, head, how, figures))
+        write(place, licence)
         with _in_one_line(name):
             if there is None:
                 hub.create_repo(name, private=private)
@@ -183,11 +193,11 @@ def _base_on_hub(model: Any, handle: Handle) -> str:
     return ""
 
 
-def _licence(hub: HfApi, base: str, folder: str) -> dict[str, str]:
+def _licence(hub: HfApi | None, base: str, folder: str) -> dict[str, str]:
     """The licence that the card of the base model states, on the hub or in its folder; nothing where none does."""
     stated: Any = None
     with suppress(Exception):  # a card that is not there, not to be read, or no YAML: its licence is not known then
-        stated = hub.model_info(base).card_data if base else huggingface_hub.metadata_load(Path(folder) / CARD)
+        stated = hub.model_info(base).card_data if hub and base else huggingface_hub.metadata_load(Path(folder) / CARD)
     values = stated.to_dict() if hasattr(stated, "to_dict") else stated or {}
     return {key: str(values[key]) for key in LICENCE if values.get(key)}
 
@@ -211,7 +221,7 @@ def _card(name: str, handle: Handle, target: int | None, head: dict[str, str], h
         f"- Licence: {licence}",
         *([] if line else [_code(json.dumps(handle.extension.to_json(), indent=1), "json")]),
         "## Load it",
-        *_loading(name, how, bool(files_in(handle.extension.to_json())) or runs_own_code(handle.model)),
+        *_loading(name, how, any(files_in(handle.extension.to_json())) or runs_own_code(handle.model)),
         "## What was measured",
         *(figures or [_unmeasured(head["base_model"], line, target)]),
     ]
