@@ -15,9 +15,7 @@ from ropewalk.measure import progress
 import nightly
 from browser import browser
 
-progress.FIRST_LINE_SECONDS = (
-    progress.INTERVAL
-)  # a busy machine loads small models in more than two seconds, and says so
+progress.FIRST_LINE_SECONDS = progress.INTERVAL  # a busy machine takes more than two seconds to load, and says so
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, where Ctrl-C would do nothing
     signal.signal(signal.SIGINT, signal.default_int_handler)

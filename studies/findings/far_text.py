@@ -20,18 +20,7 @@ from studies.findings.finding import (
     share_only,
 )
 from studies.findings.measured import UNCHANGED, Measured
-from studies.findings.names import (
-    CARRIED,
-    LARGER,
-    LENGTHS,
-    ONE,
-    ONE_CHINESE,
-    REAL,
-    REAL_ALONE,
-    SMALL,
-    colour,
-    label,
-)
+from studies.findings.names import CARRIED, LARGER, LENGTHS, ONE, ONE_CHINESE, REAL, REAL_ALONE, SMALL, colour, label
 from studies.findings.picture import Bars, Curves, Dot, Line, Panel, Row, Scatter
 from studies.zoo.figures import FAR, PLAIN
 

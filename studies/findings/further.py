@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from ropewalk.measure.metrics.intervals import Estimate
 
-from studies.findings.finding import (
-    NOT_HERE,
-    Finding,
-    Verdict,
-    Words,
-    kind_of,
-    more,
-    nat,
-    nats,
-    percent,
-)
+from studies.findings.finding import NOT_HERE, Finding, Verdict, Words, kind_of, more, nat, nats, percent
 from studies.findings.measured import Measured, Tuned
 from studies.findings.names import CARRIED, LENGTHS, SMALL, colour, label
 from studies.findings.picture import Bars, Curves, Line, Panel, Row

@@ -11,15 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ropewalk.measure.metrics.intervals import (
-    SHARE,
-    Estimate,
-    crossed_mean,
-    difference,
-    mean,
-    share,
-    share_of_answers,
-)
+from ropewalk.measure.metrics.intervals import SHARE, Estimate, crossed_mean, difference, mean, share, share_of_answers
 
 from studies.models_table import table_in
 from studies.zoo.figures import PLAIN, AccuracyTerm, ZooFigures

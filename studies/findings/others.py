@@ -6,17 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ropewalk.measure.metrics.intervals import Estimate, mean, minus, share
 
-from studies.findings.finding import (
-    NOT_HERE,
-    Finding,
-    Verdict,
-    Words,
-    by_points,
-    kind_of,
-    nats,
-    percent,
-    points,
-)
+from studies.findings.finding import NOT_HERE, Finding, Verdict, Words, by_points, kind_of, nats, percent, points
 from studies.findings.measured import Measured
 from studies.findings.names import CARRIED, SMALL
 from studies.findings.picture import Bars, Curves, Line, Panel, Row

@@ -6,16 +6,7 @@ from collections.abc import Sequence
 
 from ropewalk.measure.metrics.intervals import Estimate
 
-from studies.findings.finding import (
-    NOT_HERE,
-    Finding,
-    Verdict,
-    Words,
-    by_points,
-    kind_of,
-    percent,
-    points,
-)
+from studies.findings.finding import NOT_HERE, Finding, Verdict, Words, by_points, kind_of, percent, points
 from studies.findings.measured import Measured, ThreeLayers, Zoo
 from studies.findings.names import LENGTHS, SMALL, colour, label
 from studies.findings.picture import Bars, Curves, Line, Panel, Row

@@ -31,8 +31,7 @@ LONG = ("yarn", "--to", "128", "-o")
 
 def test_inspect(folder, capsys):
     assert run(["inspect", str(folder), "--to", "1k"]) == 0
-    shown = capsys.readouterr().out
-    assert "target length         1,024 tokens, 32 times as many" in shown
+    assert "target length         1,024 tokens, 32 times as many" in capsys.readouterr().out
     assert run(["inspect", str(folder), "--to", "16"]) == 0
     assert "target length         16 tokens, within the trained length" in capsys.readouterr().out
     assert run(["inspect", str(folder), "--json"]) == 0
@@ -43,8 +42,7 @@ def test_inspect(folder, capsys):
 def test_extend_and_export(folder, tmp_path, capsys):
     assert run(["extend", str(folder), *LONG, str(tmp_path / "long")]) == 0
     assert "AutoModelForCausalLM.from_pretrained" in capsys.readouterr().out
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "long")
-    assert again.config.rope_parameters["factor"] == 4.0
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "long").config.rope_parameters["factor"] == 4.0
     assert AutoTokenizer.from_pretrained(tmp_path / "long")("w7")["input_ids"] == [7]
     assert run(["export", str(folder), *LONG, str(tmp_path / "served"), "--target", "sglang"]) == 0
     assert f"--model-path {tmp_path / 'served'} --context-length 128" in capsys.readouterr().out

@@ -104,8 +104,7 @@ def test_one_line_is_put_over_it(verb, place, tmp_path, capsys):
     }
     assert run([verb, str(place / "model"), "yarn:factor=2", *given[verb]]) == 0
     if verb == "extend":
-        extension = handle_of(load(tmp_path / "out")).extension
-        assert extension == parse(f"{OWN}+yarn:factor=2")
+        assert handle_of(load(tmp_path / "out")).extension == parse(f"{OWN}+yarn:factor=2")
 
 
 @pytest.mark.nightly

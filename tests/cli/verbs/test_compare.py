@@ -73,8 +73,7 @@ def test_the_same_command_measures_nothing_again(place, whole, monkeypatch):
     first = json.loads((whole / "results.json").read_text())
     monkeypatch.setattr(runner, "result_of", None)  # would fail where it is called
     assert compare(place, whole) == 0
-    again = json.loads((whole / "results.json").read_text())
-    assert again["candidates"] == first["candidates"]
+    assert json.loads((whole / "results.json").read_text())["candidates"] == first["candidates"]
 
 
 def test_the_base_model_is_measured_once(place, whole, monkeypatch, tmp_path):
@@ -345,8 +344,7 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     line = rounds_line(small, tmp_path, "--to", "64", "--samples", "4", "--time", "60s", "--workers", "1")
     assert run(line) == (130 if how == "interrupt" else 0)
     said, noted = capsys.readouterr()
-    assert "the time limit leaves" not in noted
-    assert "an earlier run" not in noted
+    assert not any(words in noted for words in ("the time limit leaves", "an earlier run"))
     why = "it was stopped" if how == "interrupt" else "time ran out"
     assert f"more texts: {why}" in " ".join(said.split())
     assert ("The same command goes on." in said) == (how == "interrupt")
