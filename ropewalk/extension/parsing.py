@@ -17,12 +17,12 @@ from ropewalk.extension import presets
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import INSTEAD, Term, names_file, read, unknown_name
 from ropewalk.extension.outside import method_on_line, offered, offered_names, require_unclashed
-from ropewalk.extension.presets.arguments import require_whole
+from ropewalk.extension.presets.arguments import require_whole, stretch
 from ropewalk.extension.slots import SLOTS, method, slot_of
 from ropewalk.files import read_text
 from ropewalk.methods.facts import Facts
-from ropewalk.methods.record import arguments
-from ropewalk.methods.spec import Spec, build, require_parameters
+from ropewalk.methods.record import arguments, parameters
+from ropewalk.methods.spec import TARGET_OVER_TRAINED, Spec, build, require_parameters
 
 PRESETS = {preset.__name__: preset for preset in presets.ALL}
 CONTEXT = (
@@ -156,7 +156,7 @@ def _extension(term: Term, context: Mapping[str, int]) -> Extension:
     if term.name in PRESETS:
         return _preset(term, context)
     slot, name = _slot_and_name(term.name)
-    spec = _spec(slot, Term(name, term.values))
+    spec = _spec(slot, Term(name, term.values), context)
     filled: dict[str, Any] = {slot: (spec,) if SLOTS[slot].several else spec}
     return Extension(**filled)
 
@@ -210,7 +210,15 @@ def _slot_and_name(name: str) -> tuple[str, str]:
     return slots[0], name
 
 
-def _spec(slot: str, term: Term) -> Spec:
-    """The method, its nested methods taken from the same slot."""
-    values = {key: _spec(slot, value) if isinstance(value, Term) else value for key, value in term.values.items()}
-    return build(method(slot, term.name.removeprefix(f"{slot}.")), values)
+def _spec(slot: str, term: Term, context: Mapping[str, int]) -> Spec:
+    """The method, its nested methods taken from the same slot. A factor that is not stated follows from the lengths."""
+    kind = method(slot, term.name.removeprefix(f"{slot}."))
+    values = {
+        key: _spec(slot, value, context) if isinstance(value, Term) else value for key, value in term.values.items()
+    }
+    for parameter in parameters(kind):
+        required = parameter.default is MISSING and parameter.name not in values
+        if required and parameter.meaning == TARGET_OVER_TRAINED:
+            lengths = (context.get("trained_len"), context.get("target_len"))
+            values[parameter.name] = stretch(kind.name, None, *lengths)
+    return build(kind, values)

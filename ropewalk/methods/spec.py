@@ -16,7 +16,8 @@ from ropewalk.methods.record import AT_LEAST_ONE, Checked, parameters, value_tex
 Json = dict[str, Any]
 Weights = Mapping[str, Tensor]
 OF_ORIGIN = ("package", "file", "sha256")  # keys of a method's JSON beside its name and its parameters
-Factor = Annotated[float, AT_LEAST_ONE, "target length over trained length"]
+TARGET_OVER_TRAINED = "target length over trained length"  # what a factor means, by which a line fills it
+Factor = Annotated[float, AT_LEAST_ONE, TARGET_OVER_TRAINED]
 
 
 class Origin(NamedTuple):

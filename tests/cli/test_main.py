@@ -222,8 +222,7 @@ def test_a_terminal_sees_how_far_a_text_is_read(folder, tmp_path):
     with contextlib.suppress(OSError):  # so a terminal says that the other side is gone
         while part := os.read(ours, 1 << 16):
             seen += part
-    out = done.communicate()[0]
-    assert len(out.split()) == 3
+    assert len(done.communicate()[0].split()) == 3
     counts = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) of 5,000 tokens read", seen.decode())]
     assert counts == sorted(counts)
     assert 5000 in counts

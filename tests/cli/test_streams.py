@@ -75,5 +75,4 @@ def test_a_width_that_nobody_can_read_in():
 )
 def test_a_folder_where_nothing_can_be_written_is_refused_before_a_model_is_loaded(arguments, monkeypatch):
     monkeypatch.setattr("ropewalk.hf.checkpoint.fetch._fetch", None)
-    refused = CliRunner().invoke(app, arguments)
-    assert "where files can be written, got '/proc'" in str(refused.exception)
+    assert "where files can be written, got '/proc'" in str(CliRunner().invoke(app, arguments).exception)

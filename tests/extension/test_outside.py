@@ -123,7 +123,7 @@ def test_a_method_travels_with_its_file_and_json_alone_runs_none(write, tmp_path
         ("print('hello')\n" + HALF, "", Unreadable, r"my.py prints when it is read: 'hello'; remove that"),
         (HALF, ":Hal", UnknownName, r"my.py has no method 'Hal'; did you mean 'Half'\? It has: Half"),
         (HALF, ":Half:facto=4", UnknownName, r"half has no parameter 'facto'; did you mean 'factor'"),
-        (HALF, ":Half", InvalidValue, r"half needs factor; write half:factor=..."),
+        (HALF, ":Half", InvalidValue, r"half needs factor; write half:factor=..., or give trained_len and target"),
         (HALF, ":Half:factor=0.5", InvalidValue, r"factor must be at least 1, got 0.5"),
         (HALF, ":dataclass", InvalidValue, r"dataclass in .*my.py is no method; extend one of Frequencies, Reach"),
         (HALF, ":Frequencies", InvalidValue, r"Frequencies in .*my.py is no method; extend one of"),

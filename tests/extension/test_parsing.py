@@ -43,6 +43,10 @@ def test_what_is_known_serves_whoever_takes_it_and_the_line_wins():
     assert parse("yarn", **known) == parse("yarn:factor=4")
     assert parse("yarn:factor=2", **known) == parse("yarn:factor=2")
     assert parse("log_n", **known) == parse("log_n")
+    assert parse("ntk_old+scales.yarn_temperature", **known) == parse(
+        "ntk_old:factor=4+scales.yarn_temperature:factor=4"
+    )
+    assert parse("ntk_old:factor=2", **known) == parse("ntk_old:factor=2")
 
 
 def test_the_key_heads_that_gqa_leaves_are_not_those_of_the_model():

@@ -213,8 +213,7 @@ def whole_board(small, tmp_path_factory):
 def test_all_presets_in_a_leaderboard(whole_board, small, tmp_path, capsys):
     shutil.copy(whole_board / "cells.sqlite", tmp_path)
     assert run([*board_line(small, tmp_path), "--pictures=svg"]) == 0
-    said = capsys.readouterr().out
-    assert "the model must be trained with it from the start" in said
+    assert "the model must be trained with it from the start" in capsys.readouterr().out
     assert board_of(tmp_path) == board_of(whole_board)
     entries, dropped, left_out, rounds = board_of(whole_board)
     assert [one["texts"] for one in rounds] == [4, 5]
