@@ -28,7 +28,9 @@ from ropewalk.methods.docstrings import page_of
 from ropewalk.page.typeset import latex, mathml
 
 ROOT = Path(__file__).resolve().parents[1]
-EQUATION = "logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(i - j)"
+EQUATION = (
+    "logit(i,j) = scale(i) * < R(theta, q_at(i)) q_i , R(theta, k_at(j)) k_j > / sqrt(d)  +  bias_h(q_at(i) - k_at(j))"
+)
 # Pages that lie elsewhere.
 CARRIED = {
     "zh/index.md": "README.zh.md",
