@@ -7,12 +7,13 @@ model is known, and built once (`Line.build`), for the lengths of the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ropewalk.errors import Conflict, InvalidValue, UnknownName
+from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
 from ropewalk.extension import presets
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import INSTEAD, Term, names_file, read, unknown_name
@@ -116,6 +117,18 @@ def parse(
 def parse_for(text: str | Line, facts: Facts, target_len: int | None) -> Extension:
     """The extension that a line names, for a model."""
     return read_line(text).build_for(facts, target_len)
+
+
+def notation_of(extension: Extension) -> str:
+    """A line that means just this extension; empty where none does, as where layers or heads differ."""
+    instead = [INSTEAD] if extension.replaces_scaling else []
+    for written in ("{1}", "{0}.{1}"):  # with the slot where several have a method, or a preset has the name
+        specs = [written.format(slot, spec) for slot, specs in extension.specs.items() for spec in specs]
+        line = "+".join([*specs, *instead])
+        with suppress(RopewalkError):
+            if parse(line) == extension:
+                return line
+    return ""
 
 
 def _require_known(term: Term) -> None:

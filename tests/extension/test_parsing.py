@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from ropewalk import Extension, Facts, parse
 from ropewalk.errors import InvalidValue, RopewalkError, Unreadable
-from ropewalk.extension.parsing import PRESETS, parse_for
+from ropewalk.extension.parsing import PRESETS, notation_of, parse_for
 from ropewalk.methods.biases import ALiBi
 from ropewalk.methods.frequencies import NTK, Dynamic, NoPE, NTKOld
 from ropewalk.methods.reach import Causal, ReRoPE
@@ -47,6 +47,14 @@ def test_what_is_known_serves_whoever_takes_it_and_the_line_wins():
         "ntk_old:factor=4+scales.yarn_temperature:factor=4"
     )
     assert parse("ntk_old:factor=2", **known) == parse("ntk_old:factor=2")
+
+
+def test_every_preset_has_a_line_that_means_it_where_layers_agree():
+    for name in PRESETS:
+        with suppress(RopewalkError):  # some need a model
+            extension = parse(name, trained_len=4096, target_len=16384, layers=8, key_heads=8)
+            line = notation_of(extension)
+            assert parse(line) == extension if line else extension.layers or extension.heads, name
 
 
 def test_the_key_heads_that_gqa_leaves_are_not_those_of_the_model():

@@ -204,8 +204,7 @@ def test_the_cache_of_the_model_is_what_it_holds(name):
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
         model(input_ids=IDS[:, :30], past_key_values=cache, use_cache=True)
-    seen = inspect(model, target_len=30)
-    assert seen.cache_bytes() == held_bytes(cache)
+    assert inspect(model, target_len=30).cache_bytes() == held_bytes(cache)
 
 
 @pytest.mark.parametrize("values", [8, 16, 24])

@@ -96,8 +96,7 @@ def test_checkpoints_of_the_trainer_carry_the_extension(model, tmp_path):
     extend(model, "rerope:window=64+log_n")
     sft = trainer(model, tmp_path, grass(20, 30), save_strategy="steps", save_steps=1)
     sft.train()
-    again = load(tmp_path / "checkpoint-2")
-    assert str(handle_of(again).extension) == str(handle_of(model).extension)
+    assert str(handle_of(load(tmp_path / "checkpoint-2")).extension) == str(handle_of(model).extension)
     longer = trainer(model, tmp_path, grass(20, 30), save_strategy="steps", save_steps=1, max_steps=3)
     longer.train(resume_from_checkpoint=True)
     assert longer.state.global_step == 3

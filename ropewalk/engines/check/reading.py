@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from ropewalk.engines.rules.statement import Stretch, language_model_key, stretc
 from ropewalk.errors import DoesNotFit, InvalidValue, Unreadable
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.outside import admit, files_in, is_known
+from ropewalk.extension.parsing import notation_of
 from ropewalk.files import holds, read_record
 from ropewalk.hf.checkpoint.closed_config import FILE, SENTENCE, is_closed
 from ropewalk.hf.checkpoint.fetch import ALIKE, fetch_config, fetch_values
@@ -180,6 +182,7 @@ class ReadCheckpoint:
     within: str  # the key of the language model's config in the whole; empty where it is the whole
     source: str = ""  # what `ropewalk export` is to be called with; empty where that has no weights
     sidecar: str = ""  # the extension in ropewalk.json
+    anew: str = ""  # it and its length, as `ropewalk export` takes them; empty where no line says it
     is_closed: bool = False  # whether the config says that only Ropewalk reads it
     plugin: str = ""  # the extension in the config, for Ropewalk's plugin
 
@@ -212,6 +215,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         lengths = TrainedLengths(exported.target_len, exported.trained_len)
     elif rope.text.get(DUAL_CHUNK):
         lengths = TrainedLengths(max(rope.max_len, lengths.trained), lengths.trained)
+    sidecar, anew = _extension_in_sidecar(folder, options)
     return ReadCheckpoint(
         name=type(config).__name__ if place is None else str(model),
         config=config,
@@ -223,7 +227,8 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         is_exported=exported is not None,
         within=within,
         source=_source(model, place, folder),
-        sidecar=_extension_in_sidecar(folder, options),
+        sidecar=sidecar,
+        anew=anew,
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
         plugin=_extension_in_config(text),
     )
@@ -350,17 +355,23 @@ def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tu
     return next((head.divisors_over(base) for head in heads if head.divisors), None)
 
 
-def _extension_in_sidecar(folder: Path | None, options: LoadOptions) -> str:
-    """The extension of ropewalk.json, which an engine does not read; empty where its code may not run here."""
+def _extension_in_sidecar(folder: Path | None, options: LoadOptions) -> tuple[str, str]:
+    """The extension of ropewalk.json, which an engine does not read, and how export takes it.
+
+    Both are empty where its code may not run here.
+    """
     if folder is None or not holds((folder / SIDECAR).is_file):
-        return ""
-    values = read_record(folder / SIDECAR, "what save wrote").get("extension", {})
+        return "", ""
+    stored = read_record(folder / SIDECAR, "what save wrote")
+    values = stored.get("extension", {})
     if options.trust_remote_code:
         admit(values, folder, trusted=True)
     if not all(map(is_known, files_in(values))):
-        return ""
+        return "", ""
     extension = Extension.from_json(values)
-    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs)
+    line, length = notation_of(extension), stored.get("target_len")
+    anew = " ".join([shlex.quote(line), *([f"--to {length}"] if length else [])]) if line else ""
+    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs), anew
 
 
 def _extension_in_config(text: Any) -> str:

@@ -17,9 +17,8 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNot
 from torch import nn
 
 from ropewalk.errors import InvalidValue, RopewalkError, is_out_of_memory
-from ropewalk.extension.notation import INSTEAD
 from ropewalk.extension.outside import files_in
-from ropewalk.extension.parsing import parse
+from ropewalk.extension.parsing import notation_of
 from ropewalk.files import holds, why
 from ropewalk.folders import write_text
 from ropewalk.hf.attach.handle import Handle, host_of
@@ -236,11 +235,7 @@ def _reached(handle: Handle) -> int | None:
 
 def _line(handle: Handle) -> str:
     """The extension in a line; empty where no line says it: where layers or heads differ."""
-    specs = [str(spec) for specs in handle.extension.specs.values() for spec in specs]
-    line = "+".join([*specs, *([INSTEAD] if handle.extension.replaces_scaling else [])])
-    with suppress(RopewalkError):
-        return FOLDER.sub("./", line) if parse(line) == handle.extension else ""
-    return ""
+    return FOLDER.sub("./", notation_of(handle.extension))
 
 
 def _loading(name: str, how: str, has_code: bool) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """What `rw.export` writes for an engine is the same there, and is told apart under the others."""
 
-import re
+import shlex
 
 import pytest
 import torch
@@ -112,13 +112,17 @@ def test_a_saved_folder_is_refused_by_every_engine(tmp_path, engine, name):
         assert finding.remedy.startswith("ropewalk.load runs it")
 
 
-def test_a_saved_folder_names_the_export_that_vllm_computes(tmp_path):
+@pytest.mark.parametrize("saved", ["rerope:window=8+log_n", "dynamic_yarn"])
+def test_a_saved_folder_names_the_export_that_vllm_computes(tmp_path, saved):
     """The command of its remedy is carried out, and its folder is checked."""
-    saved = rw.extend(tiny("llama", num_hidden_layers=1), "rerope:window=8+log_n").model
-    rw.save(saved, tmp_path / "out")
+    rw.save(rw.extend(tiny("llama", num_hidden_layers=1), saved).model, tmp_path / "out", target_len=256)
     (finding,) = rw.check(tmp_path / "out", engine="vllm").findings
-    line = re.search(r"ropewalk export ORIGINAL (\S+) --target vllm -o FOLDER$", finding.remedy)[1]
-    original = rw.extend(tiny("llama", num_hidden_layers=1), line, target_len=256).model
+    command = shlex.split(finding.remedy.partition("plugin: ")[2])
+    assert (command[:3], command[4:]) == (
+        ["ropewalk", "export", "ORIGINAL"],
+        ["--to", "256", "--target", "vllm", "-o", "FOLDER"],
+    )
+    original = rw.extend(tiny("llama", num_hidden_layers=1), command[3], target_len=256).model
     rw.export(original, tmp_path / "exported", target="vllm", target_len=256)
     assert rw.check(tmp_path / "exported", engine="vllm").verdict == "same"
 

@@ -109,8 +109,7 @@ def test_precision_is_the_model_s(tmp_path, dtype):
 def test_divisors_are_a_tensor(tmp_path):
     model = tiny("mistral", num_hidden_layers=1, sliding_window=None, **UNSTRETCHED)
     text = "frequencies.ntk_mixed:factor=4+scales.temperature:value=1.3"
-    said = exported(model, tmp_path / "out", text, target_len=128)
-    assert said.kind == "lowered"
+    assert exported(model, tmp_path / "out", text, target_len=128).kind == "lowered"
     fields, tensors = read(tmp_path / "out")
     facts = rw.Facts(trained_len=32, head_dim=16)
     table = rw.parse("frequencies.ntk_mixed:factor=4").frequencies_or_rope.table(facts, 1).inv_freq

@@ -287,8 +287,7 @@ def test_what_is_rounded_by_hand():
     assert torch.equal(rounded(levels, "int4"), levels)
     mixed = torch.stack([levels, 100 * levels]).flatten()  # two groups, each with steps of its own
     assert torch.equal(rounded(mixed, "int4"), mixed)
-    halves = torch.tensor([0.0, 0.4, 0.6, 15.0])
-    assert rounded(halves, "int4").tolist() == [0, 0, 1, 15]
+    assert rounded(torch.tensor([0.0, 0.4, 0.6, 15.0]), "int4").tolist() == [0, 0, 1, 15]
     assert torch.equal(rounded(torch.full((2, 80), 3.25), "int8"), torch.full((2, 80), 3.25))
     x = torch.randn(1, 2, 5, 80, generator=torch.Generator().manual_seed(0))
     for kind, steps in {"int8": 255, "int4": 15}.items():

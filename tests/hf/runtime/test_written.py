@@ -198,8 +198,7 @@ def test_saved_and_loaded(llama, tmp_path):
     with extended(llama, SWAA):
         expected = llama.generate(IDS[:, :40], **GREEDY)
         rw.save(llama, tmp_path)
-    model = rw.load(tmp_path)
-    assert torch.equal(model.generate(IDS[:, :40], **GREEDY), expected)
+    assert torch.equal(rw.load(tmp_path).generate(IDS[:, :40], **GREEDY), expected)
 
 
 def test_the_cache_keeps_all_keys_as_that_of_full_attention(llama):

@@ -78,8 +78,7 @@ def test_merged_under_the_extension_it_is_saved_and_exported(base, tmp_path, lin
     merged = wrapped.merge_and_unload()
     assert handle_of(merged) is not None
     torch.testing.assert_close(logits(merged, IDS), expected, rtol=0, atol=1e-3)
-    how = rw.save(merged, tmp_path / "saved")
-    assert how.startswith("transformers") == (line == "yarn:factor=4")
+    assert rw.save(merged, tmp_path / "saved").startswith("transformers") == (line == "yarn:factor=4")
     torch.testing.assert_close(logits(rw.load(tmp_path / "saved").eval(), IDS), expected, rtol=0, atol=1e-3)
     exported = rw.export(merged, tmp_path / "served", target="vllm", target_len=128)
     assert exported.kind == ("native" if line == "yarn:factor=4" else "plugin")
@@ -112,8 +111,7 @@ def test_checkpoints_of_a_trainer_have_the_extension(base, tmp_path):
     rows = [{"input_ids": row, "labels": row} for row in torch.randint(3, 97, (4, 40))]
     how = {"max_steps": 2, "save_steps": 2, "per_device_train_batch_size": 2, "report_to": [], "use_cpu": True}
     Trainer(wrapped, TrainingArguments(str(tmp_path), disable_tqdm=True, **how), train_dataset=rows).train()
-    again = rw.load(tmp_path / "checkpoint-2").eval()
-    assert torch.equal(logits(again, IDS), logits(wrapped.eval(), IDS))
+    assert torch.equal(logits(rw.load(tmp_path / "checkpoint-2").eval(), IDS), logits(wrapped.eval(), IDS))
     handle.remove()
     assert "save_pretrained" not in wrapped.__dict__
 

@@ -100,8 +100,7 @@ def test_the_rate_is_of_the_longest_text_that_is_read_in_seconds():
     assert (got.rate, got.pair_rate) == (pytest.approx(COST.operations(511) / 10), None)
     quick = calibrate(COST, model, ids, clock=Clock(*unclear, 0.1, 1.0))
     assert quick.rate == pytest.approx(COST.operations(2047) / 1.0)
-    short = calibrate(COST, model, ids[:32], clock=Clock(2.0))
-    assert short.rate == pytest.approx(COST.operations(31) / 2.0)
+    assert calibrate(COST, model, ids[:32], clock=Clock(2.0)).rate == pytest.approx(COST.operations(31) / 2.0)
 
 
 @pytest.mark.parametrize(("trained_len", "tokens"), [(16384, 2048), (1000, 1000)])
@@ -157,8 +156,7 @@ def test_lengths_as_far_as_memory_and_texts_go(inspection):
     assert plan(inspection, 1.0, free=2**29 + 1).lengths == (8192,)
     few = plan(inspection, 1.0, texts_of=lambda length: {8192: 8, 16384: 3}.get(length, 1))
     assert (few.lengths, few.rounds[-1].texts) == ((8192, 16384), 3)
-    none = plan(inspection, 1.0, texts_of=lambda length: 0)
-    assert none.lengths == (8192,)
+    assert plan(inspection, 1.0, texts_of=lambda length: 0).lengths == (8192,)
 
 
 def test_what_is_asked_for_stays(inspection):

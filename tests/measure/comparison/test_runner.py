@@ -108,8 +108,7 @@ def test_a_cell_has_the_name_of_all_it_depends_on(tmp_path):
     assert len(names) == 7
     other = subject(tmp_path, model_=torch.nn.Module.to(model(), torch.float32))
     assert cell.key(other.marks) == cell.key(who.marks)
-    changed = subject(tmp_path, model_=_changed())
-    assert cell.key(changed.marks) != cell.key(who.marks)
+    assert cell.key(subject(tmp_path, model_=_changed()).marks) != cell.key(who.marks)
 
 
 def _changed():
@@ -137,8 +136,7 @@ def test_a_model_is_the_same_wherever_it_lies(tmp_path):
 
 def test_an_extension_comes_once(tmp_path):
     order = [cell.extension for cell in cells(EXTENSIONS, [Logits(samples=2), Logits(samples=3)], [32, 64], 32)]
-    changes = sum(a != b for a, b in pairwise(order))
-    assert changes == len(EXTENSIONS) - 1
+    assert sum(a != b for a, b in pairwise(order)) == len(EXTENSIONS) - 1
 
 
 def test_a_corpus_that_is_too_small(tmp_path):

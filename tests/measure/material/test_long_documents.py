@@ -44,8 +44,7 @@ def test_a_character_may_be_several_tokens(rows, tmp_path, character):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"text": words}) + "\n")
     tokens = who.tokens(words)
     for longest in (tokens, tokens + 1):
-        found = replace(who, longest=longest, _passages=[]).count(9)
-        assert found == (longest == tokens)
+        assert replace(who, longest=longest, _passages=[]).count(9) == (longest == tokens)
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,7 @@ def test_rows_are_not_joined(tmp_path):
     path.write_text("".join(json.dumps({"text": text(n, 90)}) + "\n" for n in range(50)))
     who = replace(subject(tmp_path), corpus=f"all:{path}", longest=LONG)
     assert who.count(1) == 0
-    length = who.longest_of(20)
-    assert replace(who, longest=length, _passages=[]).count(20) == 20
+    assert replace(who, longest=who.longest_of(20), _passages=[]).count(20) == 20
 
 
 @pytest.mark.nightly
@@ -179,8 +178,7 @@ def test_what_is_kept_for_joining_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "KEPT_BYTES", 20_000)
     few = of(tmp_path)
     assert 0 < few.count(999) < every / 3
-    kept = sum(len(document.text) for series in few._search._series.values() for document in series)
-    assert kept < 21_000
+    assert sum(len(document.text) for series in few._search._series.values() for document in series) < 21_000
 
 
 CODE = "def {0}_{1}(self, {2}: int, {1}: str) -> {0}:\n    return self.{2}[{1}] if {0} else {3}()\n\n\n"

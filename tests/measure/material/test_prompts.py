@@ -71,8 +71,7 @@ def test_what_is_hidden_is_near_its_depth_and_a_line_of_its_own(filler, depths, 
 
 
 def test_the_answer_is_there_once_even_if_the_filler_has_it():
-    made = prompt(500, filler=FILLER + "it says 71945 here\n" + FILLER)
-    assert made.text.count("71945") == 1
+    assert prompt(500, filler=FILLER + "it says 71945 here\n" + FILLER).text.count("71945") == 1
 
 
 @pytest.mark.parametrize("length", range(75, 140))
@@ -86,8 +85,7 @@ def test_units_and_filler_fill_a_length_to_the_token(length):
     before = made.text.removesuffix(line * count + question)
     assert before == "" or (before.endswith("\n\n") and FILLER.startswith(before[:-2]))
     assert len(tokenizer().encode(before)) <= len(tokenizer().encode(line)) + 8
-    longer = made.text.removeprefix(before)
-    assert len(tokenizer().encode(line + longer + made.answer)) > length - 8
+    assert len(tokenizer().encode(line + made.text.removeprefix(before) + made.answer)) > length - 8
 
 
 def test_tokens_of_characters():

@@ -70,8 +70,7 @@ def test_what_has_no_correlation_has_no_interval():
     flat = rank_correlation([[(1.0, 2.0)], [(2.0, 2.0)]], 0, 1)
     assert math.isnan(flat.value)
     assert (flat.low, flat.high) == (-math.inf, math.inf)
-    alone = rank_correlation([[(1.0, 2.0), (2.0, 1.0)]], 0, 1)
-    assert alone == (-1.0, -math.inf, math.inf, 2)
+    assert rank_correlation([[(1.0, 2.0), (2.0, 1.0)]], 0, 1) == (-1.0, -math.inf, math.inf, 2)
 
 
 def test_what_is_refused():

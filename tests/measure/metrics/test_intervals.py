@@ -313,8 +313,7 @@ def test_a_mean_over_groups():
     assert mean(unequal[0], groups=unequal[1]) == pytest.approx(crossed_mean([unequal[0]], groups=unequal[1]))
     without = mean([1.0, 9.0, 3.0, 5.0, 5.0, 8.0], [1.0, 0.0, 1.0, 1.0, 1.0, 1.0], groups=list("aeabcd"))
     assert without == whole  # a document without weight takes its group along
-    moved = difference([2.0, 5.0, 6.0, 5.0, 9.0], [1.0, 2.0, 1.0, 0.0, 1.0], groups=FIVE[1])
-    assert moved == whole
+    assert difference([2.0, 5.0, 6.0, 5.0, 9.0], [1.0, 2.0, 1.0, 0.0, 1.0], groups=FIVE[1]) == whole
     of_four = [{"project": name} for name in "aabcd"]
     assert projects_of(of_four) == list("aabcd")
     assert projects_of([*of_four, {}]) is None  # measured before samples said their project
@@ -366,8 +365,7 @@ def test_groups_are_drawn_as_wholes():
 def test_what_is_no_number_has_no_interval(value, place):
     values = [1.0, 2.0, 3.0]
     values[place] = value
-    found = mean(values, least=0.0)
-    assert repr(found[:3]) == repr((value, math.nan, math.nan))
+    assert repr(mean(values, least=0.0)[:3]) == repr((value, math.nan, math.nan))
     assert mean([value]).of == 1
 
 

@@ -93,6 +93,5 @@ def test_bins_are_means_of_all_there_is():
 def test_bits_per_byte_by_hand():
     """Two tokens of a loss of one bit and one of two, over 8 bytes of which two are one character."""
     bit = 0.6931471805599453
-    ids = torch.tensor(tokenizer().encode("the rop\u00e9"))
-    assert text_bytes(tokenizer(), ids) == 9
+    assert text_bytes(tokenizer(), torch.tensor(tokenizer().encode("the rop\u00e9"))) == 9
     assert bits_per_byte(torch.tensor([bit, bit, 2 * bit]), 8) == pytest.approx(0.5)

@@ -41,6 +41,15 @@ def read(model, name, ids, chunks):
     return torch.cat(out)
 
 
+def test_a_models_facts_are_those_of_a_layer_that_sees_all():
+    """Gemma 3 turns its windows under another base."""
+    bases = {"sliding_attention": 1e4, "full_attention": 1e6}
+    rope = {kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()}
+    host = tiny("gemma3_text", rope_parameters=rope, layer_types=[*bases, *bases])
+    served = served_extensions(host, {"yarn": "yarn:factor=4"})["yarn"]
+    assert served.facts == rw.extend(host, "yarn:factor=4").facts != served.layers[0].facts
+
+
 @pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_those_of_the_extended_model(kind):
