@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ropewalk.cli import completion
-from ropewalk.errors import InvalidValue, UnknownName
+from ropewalk.errors import DoesNotFit, InvalidValue, UnknownName
 from ropewalk.extension.notation import BARE, INSTEAD, growing_factors, length, read, unknown_name
 from ropewalk.extension.outside_code import METHODS, offers_of
 from ropewalk.hf import load_options, loading
@@ -180,6 +181,15 @@ def require_plausible(model: str, extension: str = "") -> Line | None:
     from ropewalk.extension.parsing import read_line
 
     return read_line(extension)
+
+
+def require_folder_of(model: str, extension: str, to: str) -> None:
+    """Refuse a GGUF file where a folder with weights is to be written, before hundreds of megabytes are read."""
+    if model.endswith(GGUF):
+        command = shlex.join(["ropewalk", "export", model, extension, *(["--to", to] if to else [])])
+        sentence = f"{model} is a GGUF file, whose weights transformers cannot write as they are"
+        remedy = f"{command} writes another, where llama.cpp runs the extension; or take the folder that it was made of"
+        raise DoesNotFit.because("model", sentence, remedy=remedy)
 
 
 def parse_for_model(

@@ -21,6 +21,8 @@ REFUSED = {
     "export default dynamic_ntk --target mlx": "dynamic must be made static",
     "export default yarn --to 256": "--to must be above the trained length (512)",
     "extend default yarn --to 4k -o taken": "--out must be new or empty",
+    "extend taken/x.gguf yarn --to 4k -o new": "ropewalk export taken/x.gguf yarn --to 4k writes another",
+    "export taken/x.gguf rerope --target vllm -o new": "taken/x.gguf is a GGUF file, whose weights transformers cannot write",
     "serve default yarn:factor=0 --port 0": "factor must be at least 1",
     "serve default yarn --to 256 --port 0": "--to must be above the trained length (512)",
     "serve default --extensions yarn --port 0": "yarn needs factor",
@@ -45,8 +47,6 @@ ACCEPTED = [
     "fit default --to 2k -o new",
     f"{CARRY_ON}=yarn",
 ]
-
-
 READ = "the weights are read"
 
 
@@ -59,6 +59,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("somebody's")
+    (tmp_path / "taken" / "x.gguf").touch()
     return tmp_path
 
 

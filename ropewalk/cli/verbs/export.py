@@ -17,6 +17,7 @@ from ropewalk.cli.models import (
     load_model,
     parse_for_model,
     request_factors as read_factors,
+    require_folder_of,
     require_plausible,
     target,
 )
@@ -84,6 +85,8 @@ def export(
     elif out:
         require_new(Path(out))
     line = require_plausible(model, extension)
+    if out and not of_file and not config_only:
+        require_folder_of(model, extension, to)
     fitted = parse_for_model(model, line or extension, to, options)
     asked: dict[str, Any] = {"target": engine, "target_len": target_len, "plugin": plugin, "request_factors": factors}
     if config_only:

@@ -156,18 +156,8 @@ def _about(values: Json) -> str:
 def table(values: Json) -> PageTable:
     """One row for each line that was measured on all texts."""
     length = f"{values['target_len']:,}"
-    head = (
-        "extension",
-        f"loss at {length}",
-        "minus the best",
-        "right",
-        "short texts",
-        "pairs",
-        "time",
-        "cache",
-        "runs in",
-        "front",
-    )
+    of_loss = ("extension", f"loss at {length}", "minus the best", "right", "short texts")
+    head = (*of_loss, "pairs", "time", "cache", "runs in", "front")
     return PageTable(head, tuple(map(_row, values["entries"])), ends_in_words=True)
 
 
