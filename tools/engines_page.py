@@ -20,11 +20,11 @@ small, with random weights. A half precision is compared with our own model in t
 elsewhere. `make engines` runs all of it again and fails where a figure is not below its bound."""
 REAL = """## Real models
 
-SmolLM2-135M-Instruct was trained on 8,192 tokens, gemma-3-270m on 32,768. They read the documentation of Python in an
-engine, from an export by `rw.export`, in float32 (llama.cpp with its cache in float32 too). A figure is a difference
-from our own log-probabilities of the text's tokens, in nats. Then 32 greedy tokens are written: they are ours, or the
-first other one is named with how far the two candidates are apart in our log-probabilities. `make real-engines`
-measures it."""
+SmolLM2-135M-Instruct was trained on 8,192 tokens. It reads the documentation of Python in an engine, from an export by
+`rw.export`, in float32 (llama.cpp with its cache in float32 too). A figure is a difference from our own
+log-probabilities of the text's tokens, in nats. Then 32 greedy tokens are written: they are ours, or the first other
+one is named with how far the two candidates are apart in our log-probabilities. `make real-engines` measures it, and
+gemma-3-270m (32,768 tokens) too, of which no row is here yet."""
 READ = ("model", "engine", "extension", "kind", "tokens", "mean", "largest", "greedy tokens")
 RAN = ("model", "extension", "kind", "precision", "tokens", "within", "beyond", "bound")
 Row = Mapping[str, Any]

@@ -33,7 +33,7 @@ class RealRow(NamedTuple):
     losses: dict[int, list[float]]
     far: dict[int, float]  # shares of the numbers that are farther back than the trained length
     copied: dict[int, float]
-    repeated: float
+    repeated: float | None  # None where it was not measured
     harm: Estimate
 
 
@@ -58,12 +58,13 @@ def _real_row(one: Json, read: Json, of_base: dict[str, Any]) -> RealRow:
         [sample["whole_loss"] for sample in short], [of_base[sample["project"]]["whole_loss"] for sample in short]
     )
     numbers = {length: row["numbers"] for length, row in found.items()}
+    has_repeated = any(row["task"] == REPEATED for row in one["rows"])
     return RealRow(
         line=one["line"],
         losses={length: [sample["loss"] for sample in row["samples"]] for length, row in found.items()},
         far={length: number["far"]["value"] for length, number in numbers.items() if "far" in number},
         copied={length: number["copied"]["value"] for length, number in numbers.items()},
-        repeated=_row(one, REPEATED, read["lengths"][-1])["numbers"]["accuracy"]["value"],
+        repeated=_row(one, REPEATED, read["lengths"][-1])["numbers"]["accuracy"]["value"] if has_repeated else None,
         harm=harm,
     )
 
@@ -100,13 +101,28 @@ def lines_of(read: Json, written: Callable[[Estimate], str] | None = None) -> li
             *(write(over(row, alone, length, read["projects"])) for length in (half, longest)),
             *(f"{row.far[length]:.0%}" for length in (half, longest)),
             f"{row.copied[longest]:.0%}",
-            f"{row.repeated:.0%}",
+            "-" if row.repeated is None else f"{row.repeated:.0%}",
             "-" if row is base else write(row.harm),
         ]
 
     own = [ALONE.format(trained=_k(trained)), "0", "0", "0%", "0%", "-", "-", "-"]
     every = sorted((base, *others), key=above)
     return [*(cells(row) for row in every if above(row) < 0), own, *(cells(row) for row in every if above(row) >= 0)]
+
+
+def few_texts() -> str:
+    """Lines that were read by a processor: fewer texts, of twice the trained length alone."""
+    read = record(f"{MODEL}-16k")
+    trained, length = read["lengths"]
+    base, *others = rows(read)
+
+    def cells(row: RealRow) -> list[str]:
+        shares = [f"{share[length]:.0%}" for share in (row.far, row.copied)]
+        return [_interval(over(row, base.losses[trained], length, read["projects"])), *shares]
+
+    lines = [[f"`{row.line}`", *cells(row), _interval(row.harm)] for row in others]
+    head = ("extension", f"loss above the last {_k(trained)} alone [95 %]", "far numbers found", "passage copied")
+    return table_of([*head, "short damage"], [*lines, [BASE_MODEL, *cells(base), "-"]])
 
 
 def against(read: Json, rival: str = BEST) -> str:
@@ -196,6 +212,7 @@ def real_page() -> str:
     read = record()
     page = with_part((PLACE / "README.md").read_text("utf-8"), "table", table(read))
     page = with_part(page, "tiers", tiers())
+    page = with_part(page, "few texts", few_texts())
     return with_part(page, "against", against(read))
 
 

@@ -22,7 +22,7 @@ REFUSED = {
     "export default yarn --to 256": "--to must be above the trained length (512)",
     "extend default yarn --to 4k -o taken": "--out must be new or empty",
     "extend taken/x.gguf yarn --to 4k -o new": "ropewalk export taken/x.gguf yarn --to 4k writes another",
-    "export taken/x.gguf rerope --target vllm -o new": "taken/x.gguf is a GGUF file, whose weights transformers cannot write",
+    "export taken/x.gguf rerope --target vllm -o new": "is a GGUF file, whose weights transformers cannot",
     "serve default yarn:factor=0 --port 0": "factor must be at least 1",
     "serve default yarn --to 256 --port 0": "--to must be above the trained length (512)",
     "serve default --extensions yarn --port 0": "yarn needs factor",

@@ -26,6 +26,7 @@ from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.folders import require_new, require_new_file
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
+from ropewalk.measure.progress import showing_progress
 from ropewalk.models import GGUF
 
 ENGINES = ("transformers", "vllm", "sglang", "llama.cpp", "mlx")
@@ -109,7 +110,9 @@ def export(
         tokenizer, source = load_tokenizer(model, options) if out else None, load_model(model, options)
         take_off(source).put_on(source, fitted, target_len=target_len)
         more = {"tokenizer": tokenizer}
-    _say(write(source, out or None, force=force, **asked, **more), as_json)
+    with showing_progress(f"writing {out}" if out else f"planning for {engine}", shown="lines"):
+        written = write(source, out or None, force=force, **asked, **more)
+    _say(written, as_json)
 
 
 def _say(result: Any, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from ropewalk.cli.output import AsJson, print_json
 from ropewalk.folders import require_new
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
+from ropewalk.measure.progress import showing_progress
 
 
 def extend(
@@ -47,7 +48,8 @@ def extend(
     tokenizer = load_tokenizer(model, options)
     host = load_model(model, options)
     handle = take_off(host).put_on(host, fitted, target_len=target_len)
-    how = save(host, out, target_len=target_len, tokenizer=tokenizer)
+    with showing_progress(f"writing and verifying {out}", shown="lines"):
+        how = save(host, out, target_len=target_len, tokenizer=tokenizer)
     description = handle.describe()
     loader, _, reason = how.partition(": ")
     if as_json:

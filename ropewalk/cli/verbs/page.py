@@ -64,7 +64,7 @@ def page(
 ) -> None:
     """Write a page that shows what two extensions do to a model: loss by position, attention, rotations, reach, logits.
 
-    It needs no network. If the model has weights, it first reads held-out texts, which takes minutes; it says how many.
+    It needs no network. If the model has weights, it first reads held-out texts, and says how long that takes.
     """
     place, lines, target_len = Path(out), tuple(extensions or ()), target(to)
     if not out or holds(place.is_dir):
