@@ -372,11 +372,14 @@ def allowed_error(host: PreTrainedModel, dtype: torch.dtype, half: float = HALF_
 
 def length_to_test(host: PreTrainedModel, most: int) -> int:
     """The length of the test text: beyond every window, block and top-k of the config, as far as affordable."""
-    config = host.config.get_text_config()
+    wanted = max(SHORTEST_TEST, 2 * _reach(host.config.get_text_config()))
+    return min(wanted, affordable_tokens(host), LONGEST_TEST, most)
+
+
+def affordable_tokens(host: PreTrainedModel) -> int:
+    """How many tokens a model reads in seconds, about."""
     weights = sum(value.numel() for value in host.parameters())
-    affordable = WORK.get(device_of(host).type, ELSEWHERE) // max(weights, 1)
-    wanted = max(SHORTEST_TEST, 2 * _reach(config))
-    return min(wanted, max(SHORTEST_TEST, affordable), LONGEST_TEST, most)
+    return max(SHORTEST_TEST, WORK.get(device_of(host).type, ELSEWHERE) // max(weights, 1))
 
 
 def _reach(config: Any) -> int:

@@ -35,7 +35,7 @@ from ropewalk.hf.checkpoint.own_files import require_own_files, sources_of
 from ropewalk.hf.checkpoint.sidecar import first_difference
 from ropewalk.hf.load_options import AUTO, UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.host import device_of, format_of, quiet, require_savable
-from ropewalk.hf.probe.probe import allowed_error
+from ropewalk.hf.probe.probe import affordable_tokens, allowed_error
 from ropewalk.hf.runtime.layer import PREFIX
 from ropewalk.models import path_of
 
@@ -102,6 +102,7 @@ def _base(place: Path, config: dict[str, Any]) -> str:
 
 FAILURES = (OSError, SafetensorError)  # the errors of a full disk
 VERIFIED_TOKENS = 256  # of the text on which the saved model must give the same logits
+SLOWER_IN_HALF = 4  # times, on a CPU: many compute bfloat16 and float16 without instructions for them
 LAST_TESTED = 20_000  # the last position of that test: farther, angles in float32 change the logits
 
 
@@ -270,7 +271,8 @@ def require_same(host: PreTrainedModel, place: Path, length: int) -> None:
     )  # finer than logits, which rounding changes
     if name:
         raise DoesNotFit.because("model", f"the saved model is not the same when loaded: {name} differs")
-    count = min(length, VERIFIED_TOKENS)
+    slower = SLOWER_IN_HALF if device.type == "cpu" and host.dtype in (torch.bfloat16, torch.float16) else 1
+    count = min(length, VERIFIED_TOKENS, affordable_tokens(host) // slower)
     ids = torch.arange(count, device=device)[None] * 7 % host.config.get_text_config().vocab_size
     for first in sorted({0, min(length, LAST_TESTED) - count}):
         places = torch.arange(first, first + count, device=device)[None]

@@ -92,12 +92,7 @@ def pretrain(out: str | Path, settings: PretrainSettings, *, shared: str | Path 
     if extension.positions is not None:  # here, since a model whose positions are embeddings is never extended
         numbered = NumberedRows(numbered, extension.positions, seed=plan.seed)
     return train_and_save(
-        numbered,
-        model,
-        tokenizer,
-        plan,
-        Path(out),
-        before_saving=lambda: run_under(model, attention_of(extension)),
+        numbered, model, tokenizer, plan, Path(out), before_saving=lambda: run_under(model, attention_of(extension))
     )
 
 
