@@ -187,13 +187,8 @@ def test_the_carried_model_has_a_name_for_every_verb(verb, monkeypatch, tmp_path
         asked.append(model)
         raise Unreadable("model", "another", model)
 
-    monkeypatch.chdir(tmp_path)
-    for module in (
-        "cli.verbs.inspect",
-        "cli.verbs.page",
-        "engines.check.reading",
-        "hf.load_options",
-    ):  # importers first
+    monkeypatch.chdir(tmp_path)  # of these modules, the one that the others import from comes last
+    for module in ("cli.verbs.inspect", "cli.verbs.page", "engines.check.reading", "hf.load_options"):
         monkeypatch.setattr(f"ropewalk.{module}.require_plausible", plausible)
     line = EXAMPLES[verb].replace("./model ", "default ").replace("--prompt-file book.txt", "--prompt w1")
     assert run(shlex.split(line)[1:]) == 2
