@@ -183,12 +183,14 @@ def require_plausible(model: str, extension: str = "") -> Line | None:
     return read_line(extension)
 
 
-def require_folder_of(model: str, extension: str, to: str) -> None:
+def refuse_gguf(model: str, extension: str, to: str) -> None:
     """Refuse a GGUF file where a folder with weights is to be written, before hundreds of megabytes are read."""
     if model.endswith(GGUF):
         command = shlex.join(["ropewalk", "export", model, extension, *(["--to", to] if to else [])])
         sentence = f"{model} is a GGUF file, whose weights transformers cannot write as they are"
-        remedy = f"{command} writes another, where llama.cpp runs the extension; or take the folder that it was made of"
+        remedy = (
+            f"{command} writes another GGUF file, if llama.cpp can run the extension; or take the folder it was made of"
+        )
         raise DoesNotFit.because("model", sentence, remedy=remedy)
 
 

@@ -47,10 +47,8 @@ EXAMPLES: dict[Callable[..., None], str] = {
     train: "ropewalk train pretrain --out ./model --set steps=1000",
 }
 OF_NO_MODEL = (show,)
-PLACED_OTHERWISE = (
-    check,
-    train,
-)  # check reads weights with --running alone; train has --set bf16=true, and the devices of accelerate
+# check reads weights with --running alone; train has --set bf16=true, and the devices of accelerate.
+PLACED_OTHERWISE = (check, train)
 ALIASES = {"target_len": "to", "folder": "out", "directory": "out"}  # fields of the library, and their options
 
 app = typer.Typer(no_args_is_help=True)

@@ -359,7 +359,7 @@ class ComparisonJob:
             elif which not in here:
                 stored += plan.cost.cell(cell.length)
             if result and stored:
-                self.shown.note(f"an earlier run measured what takes {minutes(stored)}; the rest is measured now")
+                self.shown.note(f"{minutes(stored)} of this was measured by an earlier run, and is not measured again")
                 stored = 0.0
             self.shown(min(done, total), total, label)
             if number == 1 and result and plan.seconds(one) > FIRST_TABLE_SOON:

@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from ropewalk.errors import InvalidValue, RopewalkError
+from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
-from ropewalk.extension.parsing import Line, parse, read_line
+from ropewalk.extension.parsing import Line, notation_of, read_line
 from ropewalk.measure.comparison.comparison import LINES
 from ropewalk.measure.report.drawing.names import BASE
 from ropewalk.measure.report.tables import brief
@@ -27,18 +27,10 @@ def _name(extension: Extension) -> str:
     if extension == Extension():
         return BARE
     words = brief(extension)
-    if _means(words, extension):
+    if words == notation_of(extension):
         return words
     digest = hashlib.sha256(json.dumps(extension.to_json(), sort_keys=True).encode())
     return f"{words} #{digest.hexdigest()[:6]}".strip()
-
-
-def _means(words: str, extension: Extension) -> bool:
-    """Whether the words are notation for just this extension: cut ones are not, and layers have none."""
-    try:
-        return parse(words) == extension
-    except RopewalkError:
-        return False
 
 
 def lines_of(extensions: Extensions) -> list[Line]:

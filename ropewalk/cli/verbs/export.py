@@ -16,8 +16,8 @@ from ropewalk.cli.models import (
     folder_for,
     load_model,
     parse_for_model,
+    refuse_gguf,
     request_factors as read_factors,
-    require_folder_of,
     require_plausible,
     target,
 )
@@ -87,7 +87,7 @@ def export(
         require_new(Path(out))
     line = require_plausible(model, extension)
     if out and not of_file and not config_only:
-        require_folder_of(model, extension, to)
+        refuse_gguf(model, extension, to)
     fitted = parse_for_model(model, line or extension, to, options)
     asked: dict[str, Any] = {"target": engine, "target_len": target_len, "plugin": plugin, "request_factors": factors}
     if config_only:

@@ -14,7 +14,7 @@ from ropewalk.cli.models import (
     folder_for,
     load_model,
     parse_for_model,
-    require_folder_of,
+    refuse_gguf,
     require_plausible,
     target,
 )
@@ -38,7 +38,7 @@ def extend(
     target_len, out = target(to), out or folder_for(model, extension, to)
     require_new(Path(out))
     line = require_plausible(model, extension)
-    require_folder_of(model, extension, to)
+    refuse_gguf(model, extension, to)
     fitted = parse_for_model(model, line or extension, to, options)
     from ropewalk.hf import save
     from ropewalk.hf.attach.trained_extension import take_off

@@ -136,9 +136,9 @@ def check(
 
 def _closed_config(question: CheckRequest) -> Finding:
     """What every engine stops at; vLLM computes the same from another folder."""
-    anew, remedy = question.checkpoint.anew, "ropewalk.load runs it"
-    if anew and question.rules.name == "vllm":
-        remedy += f"; for vLLM with Ropewalk's plugin: ropewalk export ORIGINAL {anew} --target vllm -o FOLDER"
+    arguments, remedy = question.checkpoint.export_arguments, "ropewalk.load runs it"
+    if arguments and question.rules.name == "vllm":
+        remedy += f"; for vLLM with Ropewalk's plugin: ropewalk export ORIGINAL {arguments} --target vllm -o FOLDER"
     return Finding(kind="refused", sentence=SENTENCE, remedy=remedy)
 
 

@@ -182,7 +182,7 @@ class ReadCheckpoint:
     within: str  # the key of the language model's config in the whole; empty where it is the whole
     source: str = ""  # what `ropewalk export` is to be called with; empty where that has no weights
     sidecar: str = ""  # the extension in ropewalk.json
-    anew: str = ""  # it and its length, as `ropewalk export` takes them; empty where no line says it
+    export_arguments: str = ""  # that extension and its length for `ropewalk export`; empty where no line says it
     is_closed: bool = False  # whether the config says that only Ropewalk reads it
     plugin: str = ""  # the extension in the config, for Ropewalk's plugin
 
@@ -215,7 +215,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         lengths = TrainedLengths(exported.target_len, exported.trained_len)
     elif rope.text.get(DUAL_CHUNK):
         lengths = TrainedLengths(max(rope.max_len, lengths.trained), lengths.trained)
-    sidecar, anew = _extension_in_sidecar(folder, options)
+    sidecar, export_arguments = _extension_in_sidecar(folder, options)
     return ReadCheckpoint(
         name=type(config).__name__ if place is None else str(model),
         config=config,
@@ -228,7 +228,7 @@ def read_checkpoint(model: str | Path | Any, options: LoadOptions = UNSTATED) ->
         within=within,
         source=_source(model, place, folder),
         sidecar=sidecar,
-        anew=anew,
+        export_arguments=export_arguments,
         is_closed=within_closed or any(rope.kind(name) == SENTENCE for name in rope.parts),
         plugin=_extension_in_config(text),
     )
@@ -356,7 +356,7 @@ def _divisors(folder: Path | None, parts: Mapping[str, Mapping[str, Any]]) -> tu
 
 
 def _extension_in_sidecar(folder: Path | None, options: LoadOptions) -> tuple[str, str]:
-    """The extension of ropewalk.json, which an engine does not read, and how export takes it.
+    """The extension of ropewalk.json, which an engine does not read, and the arguments with which export writes it.
 
     Both are empty where its code may not run here.
     """
@@ -370,8 +370,8 @@ def _extension_in_sidecar(folder: Path | None, options: LoadOptions) -> tuple[st
         return "", ""
     extension = Extension.from_json(values)
     line, length = notation_of(extension), stored.get("target_len")
-    anew = " ".join([shlex.quote(line), *([f"--to {length}"] if length else [])]) if line else ""
-    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs), anew
+    arguments = [shlex.quote(line), *([f"--to {length}"] if length else [])] if line else []
+    return "+".join(str(spec) for specs in extension.specs.values() for spec in specs), " ".join(arguments)
 
 
 def _extension_in_config(text: Any) -> str:

@@ -63,7 +63,7 @@ class Handle(NeverCopied):
     @property
     def facts(self) -> Facts:
         """The facts of the model: those of its first rotating layer without a window."""
-        return self.layers[main_layer([layer.probed for layer in self.layers])].facts
+        return main_facts(self.layers)
 
     def __repr__(self) -> str:
         specs = [str(spec) for specs in self.extension.specs.values() for spec in specs]
@@ -204,6 +204,11 @@ def host_of(model: nn.Module, *, head: bool = True) -> PreTrainedModel:
 def own_reach(layer: ProbedLayer) -> str:
     """The window or the chunks of a layer, in words."""
     return f"window of {layer.window} keys" if layer.chunk is None else f"chunks of {layer.chunk} tokens"
+
+
+def main_facts(layers: Sequence[ExtendedLayer]) -> Facts:
+    """The facts that stand for the model."""
+    return layers[main_layer([layer.probed for layer in layers])].facts
 
 
 def main_layer(layers: Sequence[ProbedLayer]) -> int:

@@ -36,7 +36,7 @@ from ropewalk.extension.notation import BARE
 from ropewalk.extension.static import freeze, is_dynamic, request_lengths
 from ropewalk.hf.attach.attention import attending_configs
 from ropewalk.hf.attach.extend import Modes, plan_extension
-from ropewalk.hf.attach.handle import ATTENTION, handle_of, main_layer
+from ropewalk.hf.attach.handle import ATTENTION, handle_of, main_facts
 from ropewalk.hf.probe.capture import OWN_MASK
 from ropewalk.hf.probe.host import attention_named, device_of
 from ropewalk.hf.probe.probed_layer import ProbedLayer
@@ -66,7 +66,7 @@ class ServedExtension:
 
     def __init__(self, extension: Extension, layers: Sequence[ExtendedLayer]) -> None:
         self.extension, self.layers = extension, layers
-        self.facts: Facts = layers[main_layer([layer.probed for layer in layers])].facts
+        self.facts: Facts = main_facts(layers)
         self.paged = _paged_layers(layers)
         self.lanes = max(layer.lanes for layer in self.paged)
         self.retention = Retention()

@@ -351,7 +351,7 @@ def test_what_was_measured_is_shown_when_it_ends_early(small, tmp_path, monkeypa
     assert len(results["candidates"][0]["rows"][0]["samples"]) == 2
     clock[0], before = 0.0, len(measured)
     assert run(line) == 0
-    assert capsys.readouterr().err.count("an earlier run measured what takes") == 1
+    assert capsys.readouterr().err.count("was measured by an earlier run, and is not measured again") == 1
     kept = {(cell.extension, cell.length, cell.sample) for cell in measured[:before]}
     again = {(cell.extension, cell.length, cell.sample) for cell in measured[before:]}
     assert len(kept & again) <= 1  # only what was being measured
