@@ -13,7 +13,7 @@ demo: .venv/installed
 # A minute or two: lint, types, architecture, methods, and the core of attention.
 quick: lint
 	$(BIN)/python -m pytest $(TWO) -m "not nightly" $(addprefix tests/,architecture invariants methods extension attention/layout \
-		attention/test_attend.py attention/test_any_positions.py test_equation.py)
+		attention/test_attend.py attention/test_any_positions.py test_equation.py mutants)
 
 # What README promises, and a sample of each large matrix. `.ci/run` adds the tenth of the nightly tests that the commit
 # draws: TENTH_OF=$(git rev-parse HEAD).

@@ -264,7 +264,7 @@ MUTATIONS = (
     Mutation("keywords of modules dropped", "hf/probe/capture.py", "return [name for name in odd if name not in expected]", "return []", "hf/test_kinds.py::test_what_a_module_asks_for_later_is_refused_then"),
     Mutation("masks united with something let through", "hf/probe/capture.py", "torch.equal(later_bij.sum(-1), last_bi - slots)", "True", "hf/probe/test_masks.py"),
     Mutation("positions counted from 0 with a cache", "hf/runtime/forward_pass.py", "counted_bj + shift_b.clamp(min=0)", "counted_bj", "hf/test_kinds.py::test_positions_begin_anywhere_with_and_without_a_cache"),
-    Mutation("identity on 24 tokens alone", "hf/probe/probe.py", "max(SHORTEST_TEST, 2 * _reach(config))", "SHORTEST_TEST", "hf/test_kinds.py::test_the_identity_is_asked_beyond_what_the_config_says_a_query_sees"),
+    Mutation("identity on 24 tokens alone", "hf/probe/probe.py", "max(SHORTEST_TEST, 2 * _reach(host.config.get_text_config()))", "SHORTEST_TEST", "hf/test_kinds.py::test_the_identity_is_asked_beyond_what_the_config_says_a_query_sees"),
     Mutation("a table by position no longer than before", "hf/attach/tables.py", "max(rows, positions.rows)", "positions.rows", "hf/probe/rotation/test_inline.py::test_a_table_by_position_is_that_of_a_hand"),
     Mutation("a rotation that is not used taken for one", "hf/probe/inline_rotation.py", "[0].isnan().any())", "[0].isnan().any()) or True", "hf/probe/rotation/test_inline.py::test_a_rotary_module_whose_answer_is_not_used_is_none"),
     Mutation("one cache for a module that attends several times", "hf/runtime/hooks.py", "layer.probed.own_mask or layer.probed.slots for", "layer.probed.own_mask for", "hf/test_repeated.py::test_whole_or_in_pieces"),
