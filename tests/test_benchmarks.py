@@ -93,6 +93,7 @@ def call(gpu, monkeypatch, tmp_path):
     return calling
 
 
+@pytest.mark.nightly
 def test_a_step_that_fails_dies_or_hangs_costs_only_itself(call):
     complete, records = call("hangs", 3)
     assert not complete
@@ -110,6 +111,7 @@ def test_a_step_that_fails_dies_or_hangs_costs_only_itself(call):
     assert records["fine"].keys() >= {"date", "command", "torch", "triton", "transformers", "commit", "sources"}
 
 
+@pytest.mark.nightly
 def test_a_second_call_goes_on_where_the_first_was_stopped(call):
     call("hangs", 3)
     complete, records = call("works", 60)

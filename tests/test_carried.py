@@ -41,10 +41,10 @@ def test_it_is_a_small_standard_llama():
     assert config["max_position_embeddings"] == TRAINED
     assert config["rope_parameters"] == {"rope_theta": 10000.0, "rope_type": "default"}
     assert sum(path.stat().st_size for path in DEFAULT.iterdir()) < 16 * 2**20
-    count = sum(each.numel() for each in load_file(DEFAULT / "model.safetensors").values())
-    assert 5e6 < count < 8e6
+    assert 5e6 < sum(each.numel() for each in load_file(DEFAULT / "model.safetensors").values()) < 8e6
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("filler", ["text", "grass"])
 def test_it_finds_pass_keys_within_its_length_at_every_depth(carried, filler):
     """The card has the share of 400; twenty depths show that it is no chance."""
@@ -84,6 +84,7 @@ def random_ids(count, seed=0):
     return torch.randint(5, 1000, (1, count), generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("line", ["dynamic_ntk", "dynamic_yarn"])
 def test_dynamic_schedules_leave_a_text_of_the_trained_length_as_it_is(carried, line):
     """Bit for bit what our attention computes without them, and to rounding what transformers does; no token more."""

@@ -95,7 +95,7 @@ def test_a_way_in_which_the_base_model_differs_is_named_and_not_compared():
     assert "chunks" not in result.notes
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["chunks", "padding", "generate"])
 def test_other_logits_under_an_extension_are_wrong(monkeypatch, name):
     def broken(rows, reading=READINGS[name]):
@@ -108,6 +108,7 @@ def test_other_logits_under_an_extension_are_wrong(monkeypatch, name):
     assert result.notes.startswith(f"pi:factor=4, {name}: off by ")
 
 
+@pytest.mark.nightly
 def test_an_exception_under_an_extension_is_wrong(monkeypatch):
     def crashing(rows):
         if handle_of(rows.model):
@@ -119,6 +120,7 @@ def test_an_exception_under_an_extension_is_wrong(monkeypatch):
     assert (result.word, result.notes) == ("wrong", "pi:factor=4, chunks: KeyError: 'layer 7'")
 
 
+@pytest.mark.nightly
 def test_other_logits_after_loading_are_wrong(monkeypatch):
     def load_another(place):
         model = load(place)

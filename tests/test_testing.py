@@ -145,8 +145,7 @@ def test_every_backend_of_this_device_is_asked(monkeypatch):
 
 
 def test_a_method_without_a_page_or_a_way_back_is_refused(monkeypatch):
-    kind = replace(Interpolation(factor=4))
-    check_method(kind, FACTS)
+    check_method(replace(Interpolation(factor=4)), FACTS)
     check_method(ALiBi(), FACTS)
     typed = frequencies(without_decay)
     with pytest.raises(MethodFault, match=r"the method wrong is Wrong of the module .*, where nobody finds it again"):

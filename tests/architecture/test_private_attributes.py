@@ -19,8 +19,7 @@ ABSENCE = "assert not hasattr("
 @pytest.mark.parametrize("attribute", HOMES)
 def test_a_private_attribute_is_named_in_one_file(attribute):
     home, accessor = HOMES[attribute]
-    naming = [path for path in FILES if f'"{attribute}"' in path.read_text()]
-    assert naming == [PACKAGE / home]
+    assert [path for path in FILES if f'"{attribute}"' in path.read_text()] == [PACKAGE / home]
     assert accessor in (PACKAGE / home).read_text()
 
 

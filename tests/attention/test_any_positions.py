@@ -309,6 +309,7 @@ def tiles(request, small, monkeypatch):
         monkeypatch.setattr(fused, "has_window_kernel", lambda like: True)
 
 
+@pytest.mark.nightly
 @drawn(120)  # many reaches, of which few have bands of several blocks
 @given(case=cases(biases=st.just(()), softcap=None))
 def test_by_tiles_however_scattered(tiles, case):

@@ -181,6 +181,7 @@ def test_the_gradient_of_a_wide_band_needs_no_square(monkeypatch):
     assert max(sizes) <= 8 * 8192
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "text", ["dynamic_yarn:steps=nothing", "dynamic_ntk:steps=nothing+rerope:window=5+biases.fire"]
 )

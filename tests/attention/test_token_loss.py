@@ -18,8 +18,7 @@ def inputs(tokens, words, dim=16, dtype=torch.float64, bias=False):
     hidden = torch.randn(tokens, dim, generator=rng).to(dtype).requires_grad_()
     head = torch.randn(words, dim, generator=rng).to(dtype).requires_grad_()
     shift = torch.randn(words, generator=rng).to(dtype).requires_grad_() if bias else None
-    targets = torch.randint(0, words, (tokens,), generator=rng)
-    return hidden, head, targets, shift
+    return hidden, head, torch.randint(0, words, (tokens,), generator=rng), shift
 
 
 def naive(hidden, head, targets, bias):
@@ -60,8 +59,7 @@ def test_a_hit_is_the_first_of_the_highest_logits(tokens, words, bias):
     rng = torch.Generator().manual_seed(0)
     hidden, head = (torch.randint(-1, 2, (n, 4), generator=rng).double() for n in (tokens, words))
     shift = torch.randint(0, 2, (words,), generator=rng).double() if bias else None
-    logits = hidden @ head.mT + (0 if shift is None else shift)
-    chosen = logits.argmax(-1)
+    chosen = (hidden @ head.mT + (0 if shift is None else shift)).argmax(-1)
     targets = torch.where(torch.arange(tokens) % 2 == 0, chosen, (chosen + 1) % words)
     got = token_scores(hidden[None], head, targets[None], shift)
     assert torch.equal(got.hits[0], targets == chosen)

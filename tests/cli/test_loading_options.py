@@ -121,6 +121,7 @@ def test_the_model_has_the_precision(tmp_path, capsys, dtype, size):
     assert json.loads(capsys.readouterr().out)["cache_bytes"] == keys
 
 
+@pytest.mark.nightly
 def test_a_model_spread_by_accelerate_writes_the_same(capsys):
     pytest.importorskip("accelerate")
     said = []
@@ -130,6 +131,7 @@ def test_a_model_spread_by_accelerate_writes_the_same(capsys):
     assert said[0] == said[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("verb", ["extend", "export"])
 def test_a_revision_is_not_asked_of_the_folder_that_is_written(tmp_path, monkeypatch, capsys, verb):
     with serving(DEFAULT) as address:
@@ -152,6 +154,7 @@ def test_a_recipe_loads_its_model_by_them(tmp_path, capsys):
     assert "leave --revision out" in capsys.readouterr().err
 
 
+@pytest.mark.nightly
 def test_extend_writes_in_the_precision(tmp_path, capsys):
     assert run(["extend", "default", "yarn:factor=2", "-o", str(tmp_path / "out"), "--dtype", "bfloat16"]) == 0
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").dtype == torch.bfloat16

@@ -58,6 +58,7 @@ def test_nothing_shows_the_help(capsys):
     assert shown.err == ""
 
 
+@pytest.mark.nightly
 def test_a_missing_package_is_named():
     """In a process of its own, where nothing has imported it before."""
     line = ["generate", "owner/name", "yarn", "--prompt", "x"]
@@ -67,6 +68,7 @@ def test_a_missing_package_is_named():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_too_little_memory_is_said_to_be_too_little(monkeypatch, capsys):
     def gone(*_, **__):
         raise MemoryError

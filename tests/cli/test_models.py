@@ -109,8 +109,7 @@ def test_what_is_wrong_is_said_in_one_line_before_weights_are_read(
     folder, tmp_path, monkeypatch, capsys, arguments, said
 ):
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
-    filled = [part.format(folder=folder, out=tmp_path / "out") for part in arguments.split()]
-    assert run(filled) == 2
+    assert run([part.format(folder=folder, out=tmp_path / "out") for part in arguments.split()]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert said in shown.err
@@ -166,8 +165,7 @@ def test_a_tokenizer_of_another_model(folder, tmp_path, capsys):
 
 
 def test_a_model_saved_with_its_extension_generates_without_one(folder, tmp_path, capsys):
-    prompt = " ".join(f"w{1 + n % 90}" for n in range(50))
-    given = ["--prompt", prompt, "--max-new-tokens", "6"]
+    given = ["--prompt", " ".join(f"w{1 + n % 90}" for n in range(50)), "--max-new-tokens", "6"]
     assert run(["extend", str(folder), "rerope:window=8", "-o", str(tmp_path / "long")]) == 0
     capsys.readouterr()
     said = []
@@ -261,6 +259,7 @@ def test_code_that_comes_with_a_model_runs_where_it_is_asked_for(own_code, tmp_p
         assert mark.exists()
 
 
+@pytest.mark.nightly
 def test_a_corrected_trained_length_counts_for_every_verb(folder, tmp_path, capsys):
     known = inspect(str(folder)).facts.trained_len
     asked = ["--trained-len", str(known // 2)]

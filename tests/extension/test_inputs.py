@@ -59,8 +59,7 @@ def test_texts_torn_apart_are_refused(positions, documents):
 
 def test_relations_by_hand():
     numbers = torch.tensor([[PAD, 0, 1, 0]])
-    documents = torch.tensor([[0, 0, 0, 1]])
-    got = related_pairs(numbers[:, 1:], numbers, documents)[0].int().tolist()
+    got = related_pairs(numbers[:, 1:], numbers, torch.tensor([[0, 0, 0, 1]]))[0].int().tolist()
     assert got == [[0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
 
 

@@ -87,6 +87,7 @@ def test_json_has_the_name_of_the_file_and_its_hash(write):
     assert rw.Extension.from_json(json.dumps(values)) == extension
 
 
+@pytest.mark.nightly
 def test_a_method_travels_with_its_file_and_json_alone_runs_none(write, tmp_path):
     path = write(HALF.replace("** 0.5", "** 0.25"))  # a file that no other test knows
     extension = rw.parse(f"{path}:Half:factor=16+log_n")

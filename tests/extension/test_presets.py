@@ -330,6 +330,5 @@ def test_longrope_takes_searched_divisors():
 
 
 def test_xpos_composes_with_its_inference_attention():
-    both = parse("xpos+bca", **CONTEXT)
-    assert both.reach.block == 4096
+    assert parse("xpos+bca", **CONTEXT).reach.block == 4096
     assert parse("bca", trained_len=4097).reach.block == 4096

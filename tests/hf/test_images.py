@@ -63,6 +63,7 @@ def test_image_tokens_that_see_each_other_under_our_attention_equal_the_models_o
         assert off(read(model, together), expected) < CLOSE
 
 
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", [*OTHERS, "dual_chunk:chunk=24,local=8"])
 def test_image_tokens_that_see_each_other_are_read_on_through_a_cache(text):
     model, given = seeing("gemma3"), an_image("gemma3")

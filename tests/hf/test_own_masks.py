@@ -22,6 +22,8 @@ from hf.architectures import small
 from hf.models import tiny
 from hf.traces import logits, off, trace
 
+pytestmark = pytest.mark.nightly
+
 INDEXED = ["deepseek_v32", "glm_moe_dsa", "axk2", "hy_v4", "dots3_note_text", "qwen4_exp_text"]
 EVERY = [*INDEXED, "doge"]
 # Every token once: equal keys have equal scores, and which of them is chosen is nobody's choice.
@@ -70,7 +72,6 @@ def _late(chosen):
     return chosen[:, :, 45:] if chosen.dtype == torch.bool else chosen[:, 45:].sort(-1).values
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_probe_sees_it_and_nothing_without_the_extension_changes(name):
     model = exact(name)
@@ -91,7 +92,6 @@ def test_the_probe_sees_it_and_nothing_without_the_extension_changes(name):
         assert torch.equal(logits(model, IDS, use_cache=False), bare)
 
 
-@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("line", LINES)
 def test_chunks_and_padded_rows_equal_the_whole(name, line):
@@ -109,7 +109,6 @@ def test_chunks_and_padded_rows_equal_the_whole(name, line):
         assert off(pieces(model, both, mask=mask)[0][mask.bool()], batch[mask.bool()]) < CLOSE
 
 
-@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", EVERY)
 def test_our_attention_with_a_static_schedule_is_the_models_own_with_its_tables(name):
     """The indexer too rotates by the schedule, or another key would be chosen."""
@@ -123,7 +122,6 @@ def test_our_attention_with_a_static_schedule_is_the_models_own_with_its_tables(
         assert "the tables of the schedule" in handle.describe()
 
 
-@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", EVERY)
 def test_what_keeps_near_distances_keeps_near_logits(name):
     model = exact(name)
@@ -135,7 +133,6 @@ def test_what_keeps_near_distances_keeps_near_logits(name):
         assert off(got[:, near:], bare[:, near:]) > 0.01
 
 
-@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", INDEXED)
 @pytest.mark.parametrize("line", ["dynamic_yarn", "rerope:window=16", "log_n"])
 def test_an_indexer_chooses_as_trained(name, line):
@@ -170,7 +167,6 @@ def test_unrotated_an_indexer_would_choose_otherwise(name):
     assert not torch.equal(*(_late(x[0]) for x in (unrotated, bare)))
 
 
-@pytest.mark.sampled(cases=4)
 @pytest.mark.parametrize("name", EVERY)
 def test_what_is_chosen_is_among_the_keys_that_the_reach_shows(name):
     """A window of ours is what the model computes by itself from a mask with that window."""
@@ -225,7 +221,6 @@ def test_a_static_cache_with_room_gives_the_same():
         assert off(pieces(model, cache=cache)[0], whole) < CLOSE
 
 
-@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("name", EVERY)
 def test_the_cache_stays_the_models_own(name):
     """Which belongs to the extension, and has no more in it than the model's."""
@@ -376,7 +371,6 @@ def test_windows_are_read_on_through_the_models_caches(lift):
             assert off(pieces(model, cache=cache)[0], whole) < 1e-3
 
 
-@pytest.mark.sampled(cases=3)
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_half_precision_is_accepted_and_a_mistake_is_not(name, dtype, monkeypatch):

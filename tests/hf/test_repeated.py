@@ -18,6 +18,8 @@ from hf.extended import CLOSE, CUTS, IDS, MASK, error, in_pieces
 from hf.models import tiny
 from hf.traces import logits, trace
 
+pytestmark = pytest.mark.nightly
+
 LINES = ["dynamic_yarn+log_n", "rerope:window=8", "streaming:window=10,n_sink=2", "self_extend:window=8,group=4"]
 
 # Fewer single tokens than elsewhere: for each of them a module of HRM attends several times.
@@ -40,7 +42,6 @@ def test_a_module_is_one_layer(model):
     assert sum(layer.slots for layer in layers) == len(cache.layers)
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("text", LINES)
 @pytest.mark.parametrize("cuts", PIECES.values(), ids=PIECES)
 def test_whole_or_in_pieces(model, text, cuts):
@@ -62,7 +63,6 @@ def test_a_row_does_not_depend_on_its_mates_or_its_padding(model):
     assert float((together[:1, 7:] - alone).abs().max() / alone.abs().max()) < CLOSE
 
 
-@pytest.mark.sampled(cases=1)
 def test_generated_saved_and_loaded(model, tmp_path):
     settings = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "attention_mask": MASK}
     with extended(model, "streaming:window=10,n_sink=2"):

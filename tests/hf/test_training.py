@@ -63,8 +63,7 @@ def test_trainer_trains_as_by_hand(tmp_path, texts, text, given):
     model, alone = small(), small()
     with extended(model, text), extended(alone, text):
         by_hand(alone, texts)
-        own = trainer(model, texts, tmp_path, train_sampling_strategy="sequential", **given)
-        own.train()
+        trainer(model, texts, tmp_path, train_sampling_strategy="sequential", **given).train()
         before = logits(small(), IDS)
         model.eval()
         torch.testing.assert_close(logits(model, IDS), logits(alone, IDS), rtol=0, atol=1e-2)
@@ -96,6 +95,7 @@ def test_in_half_precision_the_turn_that_is_left_out_widens_nothing_and_loses_no
     assert torch.equal(under(torch.float32), narrow)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", [TEXT, LEARNING])
 def test_trainer_goes_on_where_it_was_stopped(tmp_path, texts, text):
     saving = {"save_strategy": "steps", "save_steps": 2, "train_sampling_strategy": "sequential"}
@@ -165,8 +165,7 @@ def test_an_adapter_and_an_extension(tmp_path, first):
         cached = adapted.generate(input_ids=IDS, **given)
         assert cached.tolist() == adapted.generate(input_ids=IDS, use_cache=False, **given).tolist()
     adapted.save_pretrained(tmp_path / "adapter")
-    merged = adapted.merge_and_unload()
-    torch.testing.assert_close(logits(merged, IDS), expected, **CLOSE)
+    torch.testing.assert_close(logits(adapted.merge_and_unload(), IDS), expected, **CLOSE)
     handle.remove()
     with pytest.raises(KeyError, match=SENTENCE):
         peft.PeftModel.from_pretrained(small(), tmp_path / "adapter")

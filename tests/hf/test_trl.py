@@ -94,8 +94,7 @@ def test_an_adapter_is_trained_and_merged_under_the_extension(model, tmp_path, t
 @pytest.mark.nightly
 def test_checkpoints_of_the_trainer_carry_the_extension(model, tmp_path):
     extend(model, "rerope:window=64+log_n")
-    sft = trainer(model, tmp_path, grass(20, 30), save_strategy="steps", save_steps=1)
-    sft.train()
+    trainer(model, tmp_path, grass(20, 30), save_strategy="steps", save_steps=1).train()
     assert str(handle_of(load(tmp_path / "checkpoint-2")).extension) == str(handle_of(model).extension)
     longer = trainer(model, tmp_path, grass(20, 30), save_strategy="steps", save_steps=1, max_steps=3)
     longer.train(resume_from_checkpoint=True)

@@ -101,8 +101,7 @@ def test_describe_names_the_method_and_its_formula(spec):
 def test_types_are_stated(spec):
     for name in ("table", "spans", "bias", "scale", "number", "combine", "convert"):
         if callable(getattr(type(spec), name, None)):  # a field may have the name of a function
-            hints = typing.get_type_hints(getattr(type(spec), name))
-            assert "return" in hints
+            assert "return" in typing.get_type_hints(getattr(type(spec), name))
 
 
 def same(one, other):

@@ -45,8 +45,7 @@ def colours(text):
 
 
 def advice(text):
-    asked = text[text.rindex("?") + 2 :]
-    return re.search(re.escape(asked) + r" (.+)\.\n", text)[1]
+    return re.search(re.escape(text[text.rindex("?") + 2 :]) + r" (.+)\.\n", text)[1]
 
 
 def of(kind):

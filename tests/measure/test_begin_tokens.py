@@ -88,6 +88,7 @@ def test_every_task_reads_texts_that_begin(subject, task, tmp_path):
     assert max(map(len, read)) <= LONGEST
 
 
+@pytest.mark.nightly
 def test_a_diagnosis_reads_texts_that_begin(subject):
     read = []
     with listening(read):
@@ -162,6 +163,7 @@ def test_the_last_tokens_follow_the_begin(count, size, length):
     assert ids.tolist() == [7] * count + list(range(100, 100 + size))[-max(0, length - count) :]
 
 
+@pytest.mark.nightly
 @given(st.integers(1, 2), st.integers(8, 20), st.integers(1, 20))
 def test_windows_begin_and_every_token_is_read_once(count, window, stride):
     """As each token after the first is read alone, in its window."""

@@ -49,6 +49,5 @@ def test_a_browser_reads_what_was_written(title, rows, sentence):
 
 def test_it_takes_the_colours_of_its_page():
     """Text is the page's, the ground is transparent, lines are a grey that shows on white and on black."""
-    colours = re.findall(r"(?:color|background): ([^;}]+)", STYLE)
-    assert colours == ["inherit", "transparent"]
+    assert re.findall(r"(?:color|background): ([^;}]+)", STYLE) == ["inherit", "transparent"]
     assert "rgba(128, 128, 128, 0.4)" in STYLE

@@ -12,6 +12,8 @@ from ropewalk.cli.output import KEYS
 from ropewalk.measure.redo import redo
 from ropewalk.measure.report.submitted import read_row, row_path, rows_in
 
+pytestmark = pytest.mark.nightly
+
 BOARD = Path(__file__).parents[2] / "docs" / "results" / "leaderboard"
 QUIET = rw.RunOptions(progress=False)
 METHOD = '''
@@ -116,8 +118,7 @@ def test_a_row_is_not_written_over(folder, place, tmp_path, capsys):
     shutil.copy(folder.parent / "report" / "cells.sqlite", tmp_path)
     before = read_row(row_of(folder, "yarn"))
     assert run([*asked(place, tmp_path, "yarn", "--submit", str(folder), "--force")]) == 0
-    after = read_row(row_of(folder, "yarn"))
-    assert after["results"] == before["results"]
+    assert read_row(row_of(folder, "yarn"))["results"] == before["results"]
 
 
 def test_another_model_or_other_texts_are_refused(folder, place, tmp_path, capsys):
@@ -172,7 +173,6 @@ def carried():
     return [path for path, row in rows_in(BOARD).items() if row["settings"]["model"] == "default"]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("path", carried(), ids=lambda path: path.stem)
 def test_the_committed_rows_of_the_carried_model(path):
     """Two of their texts; where the standard library is another one, its texts are, and nothing can be said."""

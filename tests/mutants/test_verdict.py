@@ -15,7 +15,7 @@ SETUP = "import pytest\n\n@pytest.fixture\ndef none():\n    1 / 0\n\ndef test_it
 INNER = "def pytest_runtest_protocol():\n    1 / 0\n"
 
 
-@pytest.mark.sampled(cases=2)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("test", "conftest", "asked", "expected"),
     [

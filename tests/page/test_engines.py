@@ -79,8 +79,7 @@ def options(flags):
 def transformers_table(config):
     kind = config.rope_parameters["rope_type"]
     if kind == "default":
-        pairs = torch.arange(0, 64, 2).double() / 64
-        return config.rope_parameters["rope_theta"] ** -pairs, 1.0
+        return config.rope_parameters["rope_theta"] ** -(torch.arange(0, 64, 2).double() / 64), 1.0
     return ROPE_INIT_FUNCTIONS[kind](config, "cpu")
 
 

@@ -172,6 +172,7 @@ def shown(tmp_path_factory, example):
     return place.as_uri()
 
 
+@pytest.mark.nightly
 def test_the_page_opens_with_what_the_model_showed(opened, shown):
     page = opened("#lang=en&a=rope&b=rerope+log_n", address=shown, **DESK)
     assert page.text_content("#lead-sentence") == "The base model breaks at 600 tokens; rerope+log_n reads on to 768."
@@ -207,6 +208,7 @@ def test_names_of_marks_stand_above_the_plot(opened, shown):
     assert plot["y"] - chart["y"] >= 2 * 14
 
 
+@pytest.mark.nightly
 def test_a_picture_names_its_lines_and_the_page_its_model(opened, shown, example):
     page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
     assert page.title() == f"rope | rerope+log_n · {example['model']} · Ropewalk"

@@ -120,8 +120,7 @@ def test_where_the_base_model_breaks_is_marked(live):
     page, _ = live()
     measure(page)
     words = page.text_content("#curve figcaption")
-    place = int(words.rpartition("breaks at ")[2].partition(",")[0])
-    assert TRAINED <= place <= TRAINED + 8
+    assert TRAINED <= int(words.rpartition("breaks at ")[2].partition(",")[0]) <= TRAINED + 8
     page.fill("#text", " ".join(TEXT.split()[:30]))
     page.click("button:text-is('Measure')")
     page.wait_for_function("() => document.querySelector('#curve figcaption').textContent.includes('holds')")

@@ -155,6 +155,7 @@ def test_an_empty_field_gets_its_line_back(opened):
     page.wait_for_function("() => document.querySelector('#line-a').value === 'pi'")
 
 
+@pytest.mark.nightly
 def test_parameters_that_python_takes_are_no_mistakes(scripts):
     """Every method and preset with each of its parameters, by Python's own reading of the line."""
     for name, about in catalogue().items():
@@ -179,6 +180,7 @@ def test_the_model_is_named(opened, tmp_path):
     assert page.title() == "rope | rerope+log_n · small · Ropewalk"
 
 
+@pytest.mark.nightly
 def test_chinese_at_first_where_the_browser_speaks_it_and_by_the_switch(opened):
     page = opened(locale="zh-CN", **DESK)
     assert page.evaluate("document.documentElement.lang") == "zh-Hans"
@@ -187,10 +189,10 @@ def test_chinese_at_first_where_the_browser_speaks_it_and_by_the_switch(opened):
     page.wait_for_function("() => document.documentElement.lang === 'en'")
     assert page.text_content("#schedule h2") == "Schedule"
     assert "lang=en" in page.evaluate("location.hash")
-    english = opened(locale="de-DE", **DESK)
-    assert english.text_content("#schedule h2") == "Schedule"
+    assert opened(locale="de-DE", **DESK).text_content("#schedule h2") == "Schedule"
 
 
+@pytest.mark.nightly
 def test_what_a_method_does_is_said_in_the_language_of_the_page(opened):
     page = opened("#lang=zh&a=yarn%2Blog_n", **DESK)
     for language, word in (("zh", "chinese"), ("en", "idea")):
@@ -231,6 +233,7 @@ def test_every_word_is_there_in_both_languages(scripts):
     assert {word for word in words if word.startswith("warn_")} == warned
 
 
+@pytest.mark.nightly
 def test_a_link_shows_the_same_again(opened):
     page = opened("#lang=en", **DESK)
     page.fill("#line-a", "self_extend+log_n")
@@ -243,7 +246,7 @@ def test_a_link_shows_the_same_again(opened):
     assert again.input_value("#line-a") == "self_extend+log_n"
 
 
-@pytest.mark.sampled(cases=2)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "fragment",
     [
@@ -255,10 +258,10 @@ def test_a_link_shows_the_same_again(opened):
     ],
 )
 def test_a_broken_link_shows_something_all_the_same(opened, fragment):
-    page = opened(fragment, **DESK)
-    assert page.locator(".uplot").count() == 6
+    assert opened(fragment, **DESK).locator(".uplot").count() == 6
 
 
+@pytest.mark.nightly
 def test_text_of_users_is_never_read_as_html(opened):
     page = opened("#lang=en", **DESK)
     for field in ("#line-a", "#line-b"):
@@ -270,6 +273,7 @@ def test_text_of_users_is_never_read_as_html(opened):
         assert one.title() != "broken"
 
 
+@pytest.mark.nightly
 def test_the_matrix_is_read_by_pointer_and_keyboard(opened):
     page = opened("#lang=en&a=rope&b=streaming", **DESK)
     canvas = page.locator("#matrix-a canvas")
@@ -328,6 +332,7 @@ def test_everything_is_reached_by_the_tab_key_and_has_a_name(opened):
     assert all(outline != "none" for *_, outline in names)
 
 
+@pytest.mark.nightly
 def test_two_methods_are_compared_with_the_keyboard_alone(opened):
     page = opened("#lang=zh", **DESK)
 
@@ -366,6 +371,7 @@ def test_commands_are_copied(opened):
     assert page.evaluate("navigator.clipboard.readText()").startswith("ropewalk generate MODEL yarn --to 32768")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ["default", "org/small-1.5", "my model"])
 def test_commands_name_a_model_that_is_found_anywhere_and_export_nothing_unchanged(opened, tmp_path, model):
     place, named = tmp_path / "page.html", "MODEL" if " " in model else model
@@ -396,6 +402,7 @@ def test_every_preset_is_drawn(opened):
         assert page.locator(".uplot").count() == 6
 
 
+@pytest.mark.nightly
 def test_a_plus_in_an_address_is_a_plus(opened):
     page = opened("#a=rerope+log_n&b=yarn", **DESK)
     assert page.input_value("#line-a") == "rerope+log_n"

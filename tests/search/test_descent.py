@@ -25,8 +25,7 @@ def leader(extension=YARN, way=DIRECTION, number=0):
 
 
 def test_a_step_points_down_the_slopes():
-    slopes = torch.tensor([[2.0, -4.0, 0.0]] * 3, dtype=torch.float64)
-    found = direction(slopes)
+    found = direction(torch.tensor([[2.0, -4.0, 0.0]] * 3, dtype=torch.float64))
     assert found[0] < 0 < found[1]
     assert found[2] == 0
     assert max(map(abs, found)) == 1

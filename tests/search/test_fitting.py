@@ -107,8 +107,7 @@ def test_the_answer_is_tested_on_other_text(tmp_path):
     """The answer, the base model and the rival, on as many texts as there are; the search does not see them."""
     own = fitting(tmp_path)
     own.other = subject(tmp_path / "other", longest=TARGET, count=60, words=150, first=9000)
-    count = own.other.count(3)
-    assert count == 3
+    assert own.other.count(3) == 3
     own.search(trials=4)
     found = own.judge()
     corpus, answer, (bare, rival) = found.elsewhere
@@ -245,8 +244,7 @@ def test_a_search_with_time_enough_leaves_nothing_untried(made):
 
 
 def test_the_search_ends_before_the_deadline_by_what_judging_takes(tmp_path):
-    own = fitting(tmp_path)
-    assert own.end is None
+    assert fitting(tmp_path).end is None
     later = fitting(tmp_path)
     later.deadline = 1000.0
     assert later.end < 1000 - 8 * later.fitted_on.long(rw.Extension()).seconds / torch.get_num_threads()
@@ -260,8 +258,7 @@ def test_a_worker_whose_parent_is_gone_stops(tmp_path, monkeypatch):
 
 
 def test_time_for_judging_is_kept():
-    facts = rw.Facts(trained_len=32, head_dim=8)
-    wanted = Goal(facts=facts, target_len=256, samples=4, judges=8)
+    wanted = Goal(facts=rw.Facts(trained_len=32, head_dim=8), target_len=256, samples=4, judges=8)
     # By hand: 10 s for 4 texts are 20 s for 8, and an eighth more for as many short ones; the bare model once, and the
     # answer, what it is compared with and 8 others at 1.3 times that.
     assert reserve(wanted, 10.0, 8, 1) == pytest.approx(22.5 * (1 + 1.3 * 10))
@@ -317,12 +314,12 @@ def test_too_few_texts_are_refused_before_anything_is_measured(tmp_path):
 def test_pass_keys_are_counted_where_they_are_asked_for(tmp_path):
     who = subject(tmp_path, longest=200)
     wanted = Goal(facts=who.facts, target_len=200, samples=2, judges=2, min_retrieval=0.5)
-    own = Fitting(who, wanted, tmp_path / "out")
-    figures = own.fitted_on.figures(rw.parse("yarn:factor=8"))
+    figures = Fitting(who, wanted, tmp_path / "out").fitted_on.figures(rw.parse("yarn:factor=8"))
     assert figures.retrieval == 0.0
     assert wanted.violations(figures)["min_retrieval"] == 0.5
 
 
+@pytest.mark.nightly
 def test_a_search_with_a_limit_of_time_goes_on_only_on_the_same_kind_of_device(tmp_path, monkeypatch):
     for name, limits in {"timed": {"max_slowdown": 2.0}, "free": {}}.items():
         fitting(tmp_path / name, **limits).search(trials=1)
@@ -342,6 +339,7 @@ def test_seconds_of_two_kinds_of_devices_make_no_ratio(tmp_path, monkeypatch):
     assert math.isnan(tested.slowdown)
 
 
+@pytest.mark.nightly
 def test_a_search_goes_on_only_with_the_code_that_began_it(tmp_path, monkeypatch):
     """Losses of a changed method are other numbers, and cannot be ranked among the old ones."""
     fitting(tmp_path).search(trials=2)

@@ -217,8 +217,7 @@ def test_what_has_no_loss_is_no_rival_and_comes_last(fit, tmp_path, value):
         changed = replace(fit, beside=beside)
         assert changed.rival is yarn
         assert [row[0] for row in table(changed).rows] == ["pairs #3", "yarn", "base model", "pi"]
-        page = write_fit(changed, tmp_path)
-        assert page.exists()
+        assert write_fit(changed, tmp_path).exists()
         stored = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda name: pytest.fail(name))
         assert next(one for one in stored["judged"] if one["line"] == "pi")["loss"]["value"] is None
 

@@ -44,8 +44,7 @@ def test_the_known_optimum_of_static_schedules_is_found():
 def test_the_known_optimum_of_a_space_with_knobs_is_found():
     own = study(takes=is_dynamic)
     search(own, goal(), Coefficient(), trials=40)
-    found = winner(own, goal())
-    assert found.values["coefficient"] == pytest.approx(COEFFICIENT, abs=0.02)
+    assert winner(own, goal()).values["coefficient"] == pytest.approx(COEFFICIENT, abs=0.02)
 
 
 @pytest.mark.parametrize("limit", [0.12, 0.2])
@@ -119,6 +118,7 @@ def test_stopped_and_gone_on_is_uninterrupted(stop_at, how):
     assert winner(again, goal()).extension == winner(whole, goal()).extension
 
 
+@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize(("after", "in_a_file"), [(3, False), (13, True)])
 def test_killed_and_gone_on_is_uninterrupted(tmp_path, after, in_a_file):
     """Nothing outlives the process but what was written."""
@@ -152,6 +152,7 @@ def test_what_others_are_at_is_left_to_them():
     assert Counter(each.state for each in own.get_trials())[TrialState.RUNNING] == 2
 
 
+@pytest.mark.nightly
 def test_two_workers_never_repeat_a_trial(tmp_path):
     """Each has opened the study for itself; both begin at the same seed, and at the same turn."""
     studies = [study(storage=file_in(tmp_path)) for _ in range(2)]
@@ -222,6 +223,5 @@ def test_the_best_keeps_to_the_goal_and_was_measured_wholly():
     search(own, goal(), Distance(), trials=12)
     found = finished_trials(own)
     assert best([each for each in found if not each.figures]) is None
-    broken = [each._replace(violations={"max_damage": 0.1}) for each in found]
-    assert best(broken) is None
+    assert best([each._replace(violations={"max_damage": 0.1}) for each in found]) is None
     assert best(found).figures.loss == min(each.figures.loss for each in found if each.figures)

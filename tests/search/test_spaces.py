@@ -87,8 +87,7 @@ def test_far_keys_stay_within_the_trained_length():
         values = {**reaches.example(goal()), "reach": kind, "near": 0.5, "room": 0.5}
         far = reaches.extension(goal(), values).reach.spans()[1]
         last = rw.parse("rope").reach_or_causal.spans()[0].q_at  # a token where it stands
-        query = last(_tensor(goal().target_len - 1))
-        distance = float(far.q_at(query) - far.k_at(_tensor(0)))
+        distance = float(far.q_at(last(_tensor(goal().target_len - 1))) - far.k_at(_tensor(0)))
         assert 16 < distance <= 25  # half the window's end, and half of what is left
 
 

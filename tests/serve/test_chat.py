@@ -53,8 +53,7 @@ def test_an_answer_may_be_sent_back_as_it_came(client, server):
 
 def test_without_a_number_an_answer_has_all_that_remains(client, server):
     client.chat.completions.create(model="default@bare", messages=[HELLO])
-    read = len(server.engine.asked[0].prompts[0])
-    assert server.engine.asked[0].sampling.max_tokens == 512 - read
+    assert server.engine.asked[0].sampling.max_tokens == 512 - len(server.engine.asked[0].prompts[0])
     client.chat.completions.create(model="default@streaming:window=252,n_sink=4", messages=[HELLO])
     assert server.engine.asked[1].sampling.max_tokens == 512
 

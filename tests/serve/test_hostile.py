@@ -108,8 +108,7 @@ def server(request):
         assert len(set(texts)) == 1
         assert until(lambda: one.engine.state()[:2] == (0, 0))
         assert until(lambda: one.working() == [])
-        figures = call(one, "GET", "/metrics").body.decode()
-        assert 'status="500"' not in figures
+        assert 'status="500"' not in call(one, "GET", "/metrics").body.decode()
         if request.param == "real":
             require_nothing_held(one)
 

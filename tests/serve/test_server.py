@@ -69,8 +69,7 @@ def test_running_answers_are_finished_and_new_ones_refused():
         assert refused.headers["retry-after"] == "30"
         health = call(server, "GET", "/health")
         assert (health.status, health.json()) == (503, {"status": "draining"})
-        chunks = list(stream)
-        assert chunks[-1].choices[0].finish_reason == "length"
+        assert list(stream)[-1].choices[0].finish_reason == "length"
         server.thread.join(10)
         assert not server.thread.is_alive()
     assert server.error is None

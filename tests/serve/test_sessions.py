@@ -26,8 +26,7 @@ def ask(client, session, *, new=True, **options):
 
 
 def test_a_session_is_counted_and_forgotten(client, server):
-    done = ask(client, "one")
-    assert done.usage.session == {"tokens": 5, "forgotten_tokens": 0}
+    assert ask(client, "one").usage.session == {"tokens": 5, "forgotten_tokens": 0}
     state = client.get("/sessions/one", cast_to=object)
     assert state == {"id": "one", "object": "session", "tokens": 5, "forgotten_tokens": 0}
     assert client.delete("/sessions/one", cast_to=object) == {"id": "one", "object": "session.deleted", "deleted": True}

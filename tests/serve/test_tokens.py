@@ -19,8 +19,7 @@ def test_a_text_and_its_tokens(server):
     assert read["tokens"] == server.engine.tokenizer(TEXT)["input_ids"]
     assert read["count"] == len(read["tokens"]) == len(read["strings"])
     assert "".join(read["strings"]) == TEXT
-    back = call(server, "POST", "/detokenize", {"tokens": read["tokens"]}).json()
-    assert back == {"prompt": TEXT}
+    assert call(server, "POST", "/detokenize", {"tokens": read["tokens"]}).json() == {"prompt": TEXT}
 
 
 def test_a_character_of_several_tokens_belongs_to_the_last(server):
@@ -31,8 +30,7 @@ def test_a_character_of_several_tokens_belongs_to_the_last(server):
 
 def test_a_long_text_is_read_whole(server):
     long = TEXT * 1000
-    read = call(server, "POST", "/tokenize", {"prompt": long}).json()
-    assert "".join(read["strings"]) == long
+    assert "".join(call(server, "POST", "/tokenize", {"prompt": long}).json()["strings"]) == long
 
 
 def test_a_conversation_is_read_as_the_template_writes_it(server):

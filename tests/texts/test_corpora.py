@@ -219,8 +219,7 @@ def test_a_text_comes_once(tmp_path):
 
 
 def test_so_many_characters_at_most(tmp_path):
-    source = folder_of(tmp_path)
-    some = list(documents(source, most=2000))
+    some = list(documents(folder_of(tmp_path), most=2000))
     assert sum(len(each.text) for each in some[:-1]) < 2000 <= sum(len(each.text) for each in some)
 
 

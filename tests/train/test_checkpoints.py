@@ -95,7 +95,7 @@ def stopped(tmp_path_factory):
     return place
 
 
-@pytest.mark.sampled(cases=2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("content", [b"", b"garbage", b"[" * 100_000, None], ids=range(4))
 @pytest.mark.parametrize("name", FILES)
 def test_a_checkpoint_that_was_changed_is_refused_by_name(stopped, tmp_path, name, content):

@@ -136,8 +136,7 @@ def test_the_table_is_the_formula():
 def run(path, name, line="rope", step=None, plan=PLAN):
     model, theta = learning(line, new_small_model(SMALL))
     rows = PackedRows(tokens(path, count=20), tokenizer(), length=32, count=400)
-    trainer = train(model, rows, plan, path / name, callbacks=[StopAt(step), theta])
-    return trainer, theta
+    return train(model, rows, plan, path / name, callbacks=[StopAt(step), theta]), theta
 
 
 @pytest.mark.parametrize("line", LINES)

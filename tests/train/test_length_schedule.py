@@ -120,8 +120,7 @@ def test_a_course_is_that_of_its_plan(tmp_path):
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "qwen3"])
 def test_another_base_is_what_the_model_would_have_been_made_with(name):
     changed = tiny(name)
-    theta = {**changed.config.rope_parameters, "rope_theta": 77_000.0}
-    made = tiny(name, rope_parameters=theta)
+    made = tiny(name, rope_parameters={**changed.config.rope_parameters, "rope_theta": 77_000.0})
     set_base(changed, 77_000.0)
     ids = torch.arange(30)[None]
     assert torch.equal(changed(ids).logits, made(ids).logits)

@@ -66,6 +66,7 @@ def test_killed_and_gone_on_has_the_same_losses(tmp_path):
         assert torch.equal(value, again.model.state_dict()[name]), name
 
 
+@pytest.mark.nightly
 def test_sigterm_in_the_middle_of_a_step_saves_and_stops(tmp_path):
     before = signal.getsignal(signal.SIGTERM)  # ray's, where it ran in this process
     whole = run(tmp_path, TrainingPlan(steps=12, **QUIET), name="whole")
@@ -76,6 +77,7 @@ def test_sigterm_in_the_middle_of_a_step_saves_and_stops(tmp_path):
     assert losses(run(tmp_path, TrainingPlan(steps=12, **QUIET))) == losses(whole)
 
 
+@pytest.mark.nightly
 def test_a_half_written_checkpoint_is_passed_over(tmp_path):
     run(tmp_path, TrainingPlan(steps=8, **QUIET))
     (tmp_path / "run" / "checkpoint-8" / "trainer_state.json").unlink()
@@ -98,7 +100,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_one(tmp_path):
     assert all(torch.isfinite(value).all() for value in model.values())
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", [4, 5])
 def test_a_gradient_that_is_no_number_stops_before_it_touches_the_weights(tmp_path, step):
     """The loss of that step is fine; a checkpoint of what it would make of the weights would not be."""
@@ -121,6 +123,7 @@ def test_without_a_checkpoint_none_is_promised(tmp_path):
         run(tmp_path, TrainingPlan(steps=12, rows=2, learning_rate=1e9, progress=False))
 
 
+@pytest.mark.nightly
 def test_a_finished_run_takes_no_more_steps(tmp_path):
     done, again = (run(tmp_path, TrainingPlan(steps=4, **QUIET)) for _ in range(2))  # of 100 steps' rows
     assert again.state.global_step == 4
@@ -128,6 +131,7 @@ def test_a_finished_run_takes_no_more_steps(tmp_path):
         assert torch.equal(value, again.model.state_dict()[name]), name
 
 
+@pytest.mark.nightly
 def test_another_plan_in_the_same_folder(tmp_path):
     run(tmp_path, TrainingPlan(steps=4, **QUIET))
     with pytest.raises(Conflict, match=r"the run began with other values of learning_rate \("):
@@ -140,6 +144,7 @@ def test_another_plan_in_the_same_folder(tmp_path):
     assert run(tmp_path, TrainingPlan(steps=6, **QUIET)).state.global_step == 6
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_of_another_shape(tmp_path):
     run(tmp_path, TrainingPlan(steps=4, **QUIET))
     wider = ModelShape(vocabulary=300, width=48, inner=64, layers=2, heads=2, trained_len=32)
@@ -153,7 +158,7 @@ def test_reports_to_nobody():
         TrainingPlan(steps=4, report_to="foo")
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", [{"bf16": True}, {"checkpointing": True}, {"accumulate": 2}])
 def test_ways_of_training(tmp_path, how):
     got = losses(run(tmp_path, TrainingPlan(steps=20, **QUIET, **how)))
@@ -169,18 +174,20 @@ def test_rows_that_other_processes_prepare_are_the_same(tmp_path, start):
     assert losses(others) == losses(itself)
 
 
+@pytest.mark.nightly
 def test_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
     run(tmp_path, TrainingPlan(steps=4, report_to="tensorboard", **QUIET))
     assert list((tmp_path / "board").rglob("events.out.tfevents*"))
 
 
+@pytest.mark.nightly
 def test_whatever_trainer_can_do(tmp_path):
-    done = run(tmp_path, TrainingPlan(steps=4, **QUIET), save_only_model=True)
-    assert done.args.save_only_model
+    assert run(tmp_path, TrainingPlan(steps=4, **QUIET), save_only_model=True).args.save_only_model
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["rows"] == 4
 
 
+@pytest.mark.nightly
 def test_a_model_trained_in_half_precision_computes_as_before(tmp_path):
     model = new_small_model(SMALL)
     ids = torch.arange(20)[None]
@@ -191,6 +198,7 @@ def test_a_model_trained_in_half_precision_computes_as_before(tmp_path):
     assert torch.equal(model.eval()(ids).logits, twin.eval()(ids).logits)
 
 
+@pytest.mark.nightly
 def test_what_an_extension_learns_is_not_pulled_towards_0(tmp_path):
     """AdamW's decay is apart from its gradients: of the same step it changes what it decays, and nothing else."""
     trained = []

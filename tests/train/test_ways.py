@@ -55,6 +55,7 @@ def test_adapters_alone_are_trained_and_saved_and_go_on(tmp_path, extension):
         assert torch.equal(value, after.get(name, after.get(name.replace(".weight", ".base_layer.weight")))), name
 
 
+@pytest.mark.nightly
 def test_learned_biases_go_on(tmp_path):
     def made():
         model = new_small_model(SMALL)

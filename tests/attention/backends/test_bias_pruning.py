@@ -87,8 +87,7 @@ def test_the_longest_key_and_the_most_searching_query_count_wherever_they_are():
     q, k = 0.01 * q, 0.01 * k
     q[:, :, NORM_TOKENS::2], k[:, :, 0] = size / math.sqrt(8), size / math.sqrt(8)
     assert_equal(parse("alibi"), [q, k, v], facts)
-    weight = reference_weights(q, k, parse("alibi"), facts)
-    assert (weight[0, 0, NORM_TOKENS::2, 0] > 0.9).all()
+    assert (reference_weights(q, k, parse("alibi"), facts)[0, 0, NORM_TOKENS::2, 0] > 0.9).all()
 
 
 def weight_beyond(f_hx, q, k, width):
@@ -116,8 +115,7 @@ def test_the_certificate_holds_for_any_shape(shape, vectors):
     q, k, _ = vectors()
     f_hx = SHAPES[shape](torch.arange(900.0).double()).expand(4, -1)
     for band in head_bands(f_hx, q, k, slice(0, 900), 256):
-        beyond = weight_beyond(f_hx, q, k, band.width)[band.heads]
-        assert (beyond <= 2.0**-24).all()
+        assert (weight_beyond(f_hx, q, k, band.width)[band.heads] <= 2.0**-24).all()
         if vectors is drawn:
             assert band.width < 800  # all of these shapes can be cut
         if shape == "a far hill":

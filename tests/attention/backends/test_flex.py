@@ -169,6 +169,7 @@ def compiling(monkeypatch, **otherwise):
     monkeypatch.setattr(flex, "compile_call", cache(flex.compile_call.__wrapped__))
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     "recompile_limit" not in signature(torch.compile).parameters, reason="this torch has one limit for all functions"
 )

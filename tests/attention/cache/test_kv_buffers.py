@@ -70,8 +70,7 @@ def test_room_is_filled_before_more_is_made():
 
 
 def test_a_ring_never_grows():
-    buffer = RingBuffer(size=6, spare=2)
-    *_, (lanes, _) = fed(buffer, [5, 100, 1, 1])
+    *_, (lanes, _) = fed(RingBuffer(size=6, spare=2), [5, 100, 1, 1])
     assert lanes[0].shape == (2, 3, 8, 1)
 
 

@@ -25,10 +25,8 @@ def test_dropped_keys_are_never_seen_and_the_last_kept_one_is(reach):
     if last is None:
         assert seen[-1, :10].any(), "kept without need"
         return
-    forgotten = (old >= last) & (i >= first)
-    assert not (seen & forgotten).any()
-    beyond_the_first = seen & (i >= first)
-    assert int(old[beyond_the_first].max()) + 1 == last, "kept longer than needed"
+    assert not (seen & ((old >= last) & (i >= first))).any()
+    assert int(old[seen & (i >= first)].max()) + 1 == last, "kept longer than needed"
     assert first == 0 or seen[-1, first - 1], "a beginning kept without need"
 
 

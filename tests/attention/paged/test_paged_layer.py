@@ -24,6 +24,7 @@ def test_equals_the_oracle(text):
         server.check(counts)
 
 
+@pytest.mark.nightly
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_schedule_of_requests(data):

@@ -122,7 +122,7 @@ def test_the_users_setting_decides_whether_gradients_have_a_fixed_order(cuda, mo
         torch.set_deterministic_debug_mode(before)
 
 
-@pytest.mark.sampled(cases=12)
+@pytest.mark.sampled(cases=5)
 @every
 def test_attention_over_the_cuda_kernels_equals_the_oracle(cuda, extension):
     assert_equal(extension, tensors(97, batch=2))

@@ -60,6 +60,7 @@ def test_a_table_a_report_and_advice(place, tmp_path, capsys):
     assert (tmp_path / "report" / "report.html").stat().st_size > 20_000
 
 
+@pytest.mark.nightly
 def test_open_shows_the_page(place, whole, tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr("webbrowser.open_new_tab", lambda address: shown.append(address) or True)
@@ -92,6 +93,7 @@ def test_tasks_are_named_with_their_values(place, tmp_path, capsys):
     assert "stream: right" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_cluster_measures_where_it_is_named(place, whole, tmp_path, monkeypatch):
     asked = []
 
@@ -115,6 +117,7 @@ def same_figures(one, other):
     return one == pytest.approx(other, abs=1e-5) if isinstance(one, float) else one == other
 
 
+@pytest.mark.nightly
 def test_several_processes_measure_the_same(place, whole, tmp_path):
     assert compare(place, tmp_path, "--workers", "2") == 0
     for (*one, ours), (*other, theirs) in zip(measured(tmp_path), measured(whole), strict=True):
@@ -250,6 +253,7 @@ def rounds_line(small, out, *given):
     return ["compare", str(small / "model"), "yarn", "--corpus", corpus, "-o", str(out), *given]
 
 
+@pytest.mark.nightly
 def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, monkeypatch, capsys):
     """A table and the page after each; all of it equals what one round gives."""
     asked = ["--to", "64", "--samples", "4"]
@@ -272,6 +276,7 @@ def test_a_comparison_that_takes_longer_goes_round_after_round(small, tmp_path, 
     assert "round 4 of 4" not in said.out
 
 
+@pytest.mark.nightly
 def test_a_limit_that_is_too_short_for_the_first_table_is_said(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(plan, "ONE_ROUND", 0.0)
     monkeypatch.setattr(plan.Cost, "cell", lambda cost, length: 1000.0)
@@ -318,8 +323,7 @@ def test_a_first_table_of_shorter_texts_may_be_all_there_is(small, tmp_path, mon
     assert run(rounds_line(small, tmp_path, *asked)) == 130
     said = " ".join(capsys.readouterr().out.split())
     assert "texts of 64 tokens, 1 more texts: it was stopped" in said
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert results["lengths"] == [32, 48]
+    assert json.loads((tmp_path / "results.json").read_text())["lengths"] == [32, 48]
     assert (tmp_path / "report.html").is_file()
 
 

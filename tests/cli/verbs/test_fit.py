@@ -59,8 +59,7 @@ def test_the_same_command_goes_on_and_measures_nothing_again(place, answered, ca
     first = json.loads((out / "results.json").read_text())
     monkeypatch.setattr("ropewalk.measure.comparison.runner.result_of", None)  # would fail where it is called
     assert fit(place, out) == 0
-    again = json.loads((out / "results.json").read_text())
-    assert {**again, "made": first["made"]} == first
+    assert {**json.loads((out / "results.json").read_text()), "made": first["made"]} == first
 
 
 def test_another_goal_is_another_study(place, answered, capsys):
@@ -125,8 +124,7 @@ def test_the_tokens_that_need_far_context(place, capsys, monkeypatch):
     assert "the tokens that need far context, among the last 64 of 128 tokens, have a loss of" in said
     monkeypatch.setattr("ropewalk.measure.comparison.runner.result_of", None)  # would fail where it is called
     assert fit(place, out, "--objective", "far") == 0
-    again = json.loads((out / "results.json").read_text())
-    assert {**again, "made": first["made"]} == first
+    assert {**json.loads((out / "results.json").read_text()), "made": first["made"]} == first
     assert fit(place, out) == 2
     assert "got 'objective far (now all)'" in capsys.readouterr().err
 

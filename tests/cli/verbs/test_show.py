@@ -68,6 +68,7 @@ def table(text, head):
     return [[cell.strip() for cell in row.strip("│ ").split("│")] for row in rows]
 
 
+@pytest.mark.nightly
 def test_what_needs_a_length_and_has_none_is_shown_for_eight_times_the_trained_one():
     given, assumed = ropewalk("show", "yarn", "--to", "32k").stdout, ropewalk("show", "yarn").stdout
     said = "For 32,768 tokens, 8 times the trained length; --to changes that.\n\n"
@@ -142,6 +143,7 @@ def test_a_partial_rotation_is_compared_with_its_own_pairs():
     assert {row[-1] for row in rows if row[0].isdigit()} == {"1.00"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("arguments", [["yarn:factor=1e18"], ["llama3", "--trained-len", "1m", "--to", "9999999m"]])
 def test_sizes_beyond_reason_are_survived(arguments):
     assert ropewalk("show", *arguments).returncode == 0

@@ -178,8 +178,7 @@ def test_a_dynamic_config():
 def test_the_length_that_is_served_without_flags():
     """It is judged where no length was asked for: what a server without flags does."""
     config, sentence = llama("dynamic", factor=4.0), "without flags 32,768 tokens are served, and the table ends"
-    by_default = rw.check(config, engine="vllm")
-    (finding,) = said(by_default, "differs")
+    (finding,) = said(rw.check(config, engine="vllm"), "differs")
     assert (sentence in finding.sentence, finding.remedy) == (True, "--max-model-len 8192")
     asked = rw.check(config, engine="vllm", target_len=8 * K)
     assert (asked.verdict, asked.command) == ("same", finding.remedy)

@@ -236,8 +236,7 @@ def test_what_is_meant_is_what_the_makers_module_rotates_by(tmp_path, name):
     axes = positions.expand(3, 1, -1) if "mrope_section" in rope.parts[""] else positions
     cos = module(torch.zeros(1), axes)
     cos = cos[0] if isinstance(cos, tuple) else cos.real
-    angles = positions[0, :, None] * meant.inv_freq
-    expected = (angles.cos() * meant.temperature).float()
+    expected = ((positions[0, :, None] * meant.inv_freq).cos() * meant.temperature).float()
     torch.testing.assert_close(cos[0, :, : len(meant.inv_freq)].float(), spread(name, expected), rtol=1e-4, atol=1e-4)
 
 

@@ -15,8 +15,7 @@ def exported(model, place, text, **options):
     lift = options.pop("lift_windows", False)
     with extended(model, text, lift_windows=lift) as handle:
         result = export(model, place, **{"target": "vllm", "target_len": TARGET, **options})
-    config = json.loads((place / "config.json").read_text())
-    return result, config, handle
+    return result, json.loads((place / "config.json").read_text()), handle
 
 
 def quantised(file, out, length=None):

@@ -136,6 +136,7 @@ def test_a_drafter_is_named(tmp_path):
     assert any("drafter (mtp_num_hidden_layers) is not in the folder" in note for note in whole.notes)
 
 
+@pytest.mark.nightly
 def test_the_command_reads_no_weights(tmp_path, capsys):
     place = folder("llama", tmp_path / "model")
     assert run(["export", str(place), "yarn", "--to", "128", "--config-only"]) == 0

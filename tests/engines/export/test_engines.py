@@ -71,8 +71,7 @@ def read(text, target, multiple, own="plain"):
     said = unless_refused(state_extension(model, extension, attach_layers(layers, facts, extension), length))
     reading = unless_refused(TARGETS[target].rewrite(said))
     scale = math.prod(constant_scale(extension, facts[0])) * layers[0].temperature ** 2  # the model's own stays
-    wanted = static_table(extension, facts[0]), scale
-    return wanted, said, reading, said.config.to_dict()
+    return (static_table(extension, facts[0]), scale), said, reading, said.config.to_dict()
 
 
 def require_equal(computed, reading, wanted):

@@ -30,8 +30,7 @@ LOWERED = "frequencies.ntk_mixed:factor=4+scales.temperature:value=1.3"
 def exported(model, directory, text, **given):
     with extended(model, text):
         result, expected = export(model, directory, **given), logits(model, IDS)
-    config = json.loads((directory / "config.json").read_text())
-    return result, expected, config
+    return result, expected, json.loads((directory / "config.json").read_text())
 
 
 @pytest.mark.sampled(cases=2)
@@ -91,8 +90,7 @@ def test_llama_cpp_finds_divisors_among_the_weights(tmp_path, name):
     assert result.kind == "lowered"
     assert "a temperature of 1.3000 is folded" in str(result)
     wanted = 10_000 ** (-torch.arange(8) / 8) / rw.parse(LOWERED).frequencies_or_rope.table(FACTS, 1).inv_freq
-    divisors = divisors_in(tmp_path / "out")
-    torch.testing.assert_close(divisors, wanted.float(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(divisors_in(tmp_path / "out"), wanted.float(), rtol=1e-6, atol=0)
     if name == "apertus":  # the others' weights are in the GGUF file
         written = load_file(tmp_path / "out" / "model.safetensors")
         assert written.pop("rope.freqs.weight").dtype == torch.float32
@@ -101,8 +99,7 @@ def test_llama_cpp_finds_divisors_among_the_weights(tmp_path, name):
     assert config["rope_parameters"]["rope_type"] == "rope_freqs"
     with pytest.raises((KeyError, OSError), match=r"rope_freqs|no file named model\.safetensors"):
         AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    checked = rw.check(tmp_path / "out", engine="llama.cpp")
-    (layer,) = checked.layers
+    (layer,) = rw.check(tmp_path / "out", engine="llama.cpp").layers
     torch.testing.assert_close(
         layer.engine.inv_freq.float(), rw.parse(LOWERED).frequencies_or_rope.table(FACTS, 1).inv_freq.float()
     )

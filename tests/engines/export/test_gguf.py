@@ -119,6 +119,7 @@ def test_divisors_are_a_tensor(tmp_path):
     assert "llama.rope.scaling.type" not in fields
 
 
+@pytest.mark.nightly
 def test_the_carried_tokenizer(tmp_path):
     model, tokenizer = AutoModelForCausalLM.from_pretrained(DEFAULT), AutoTokenizer.from_pretrained(DEFAULT)
     said = exported(model, tmp_path / "out", tokenizer=tokenizer)
@@ -132,6 +133,7 @@ def test_the_carried_tokenizer(tmp_path):
     assert (fields["tokenizer.ggml.eos_token_id"], fields["tokenizer.ggml.add_bos_token"]) == (0, False)
 
 
+@pytest.mark.nightly
 def test_other_rules_are_not_given_a_name(tmp_path):
     """A wrong name would split texts differently, and nothing would say so."""
     tokenizer = AutoTokenizer.from_pretrained(DEFAULT)

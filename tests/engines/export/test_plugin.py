@@ -240,8 +240,7 @@ def test_refusals_name_the_reason(tmp_path, name, text, options, match):
 )
 def test_tokens_that_have_several_positions(tmp_path, name, text, kind, for_text_alone):
     """The sections stay in the config, also where a language model is part of a larger one."""
-    model = seeing(name)
-    result, config, _ = exported(model, tmp_path / "out", text)
+    result, config, _ = exported(seeing(name), tmp_path / "out", text)
     assert result.kind == kind
     parameters = config["text_config"]["rope_parameters"]
     assert parameters["mrope_section"] == WITH_IMAGES[name]["text_config"]["rope_parameters"]["mrope_section"]

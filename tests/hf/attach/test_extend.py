@@ -351,6 +351,7 @@ def test_a_model_in_float64_is_as_far_off_as_transformers_angles_in_float32():
     assert 1e-6 < off < 1e-3
 
 
+@pytest.mark.nightly
 def test_compiled(llama):
     """Dynamo's part of it; attention itself stays outside of the graph."""
     with extended(llama, "rerope:window=8+log_n"):

@@ -12,6 +12,8 @@ from hf.models import tiny
 from hf.traces import logits, trace
 from nightly import first_of_each
 
+pytestmark = pytest.mark.nightly
+
 FORGETFUL = ["window:window=9", "rerope:window=8+log_n", "streaming:window=10,n_sink=2", "dynamic_yarn+window:window=9"]
 # Repeats itself, so that looking up in the prompt proposes something, right at times and wrong at others.
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12, 5, 6, 7, 20, 21, 22, 9, 10, 30, 31, 32, 5, 6] * 3])
@@ -36,7 +38,6 @@ def taken_back(monkeypatch):
     return counts
 
 
-@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", FORGETFUL)
 @pytest.mark.parametrize("kind", HELP)
 def test_help_changes_no_token(llama, text, kind, taken_back):
@@ -47,7 +48,6 @@ def test_help_changes_no_token(llama, text, kind, taken_back):
     assert max(taken_back) > 0
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("text", FORGETFUL)
 def test_an_assistant_may_be_extended_too(llama, text, taken_back):
     """One that is right at first and wrong in the end: what it proposed in single steps is taken back from it."""
@@ -175,7 +175,6 @@ def together(model):
     return {tuple(answer.prompt_ids): answer.generated_tokens for answer in answers.values()}
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("text", first_of_each(["yarn:factor=4", "pi:factor=4", "abf:new_base=100000"]))
 @pytest.mark.filterwarnings("ignore")
 def test_a_static_schedule_is_in_force_in_continuous_batching(llama, text):

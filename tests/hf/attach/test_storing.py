@@ -61,8 +61,7 @@ def test_plain_transformers_loads_what_a_config_can_say(tmp_path, name, text):
 def test_checkpoints_of_a_trainer(tmp_path, text):
     model = tiny("llama", num_hidden_layers=2)
     rw.extend(model, text)
-    own = trainer(model, tmp_path / "run", 2)
-    own.train()
+    trainer(model, tmp_path / "run", 2).train()
     expected = logits(model.eval(), IDS)
     place = tmp_path / "run" / "checkpoint-2"
     torch.testing.assert_close(logits(rw.load(place).eval(), IDS), expected, **close(expected))

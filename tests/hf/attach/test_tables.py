@@ -60,7 +60,7 @@ WRAPPED = [
 ]
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "text"), WRAPPED)
 def test_wrapped_schedules_are_one_model_both_ways(name, text):
     """Of GPT-NeoX a quarter of a head rotates, of Gemma 4 a quarter of the pairs."""
@@ -111,8 +111,7 @@ def test_a_cap_or_sinks_are_the_models_own(name):
     full = {"layer_types": ["full_attention"] * 4}
     scaled = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 32}
     theirs = padded(tiny(name, rope_parameters=scaled, **full))
-    plain = {"rope_type": "default", "rope_theta": 10_000.0}
-    model = tiny(name, rope_parameters=plain, **full)
+    model = tiny(name, rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, **full)
     with extended(model, "yarn:factor=4") as handle:
         assert handle.mode == "tables"
         assert error(padded(model), theirs) < CLOSE
@@ -453,8 +452,7 @@ def test_several_threads(llama):
 
 def test_reading_and_writing(llama):
     with extended(llama, "yarn:factor=4") as handle:
-        logp = logits(llama, IDS).log_softmax(-1)
-        expected = -logp[:, :-1].gather(-1, IDS[:, 1:, None])[..., 0]
+        expected = -logits(llama, IDS).log_softmax(-1)[:, :-1].gather(-1, IDS[:, 1:, None])[..., 0]
         torch.testing.assert_close(score(llama, IDS, piece=16), expected, rtol=0, atol=1e-3)
         wanted = llama.generate(IDS, max_new_tokens=8, do_sample=False, eos_token_id=None)[:, LENGTH:]
         got = torch.stack(list(stream(llama, IDS, max_new_tokens=8, piece=16)), 1)

@@ -77,7 +77,7 @@ def test_two_threads_extend_and_remove(model, pair):
     assert trace(model) == before
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", ["yarn:factor=4", "rerope:window=8", "kerple"])
 def test_a_forward_meets_no_model_that_is_half_extended(model, text):
     """While another thread extends, looks into it and removes, it gives one of two answers or is refused by name."""

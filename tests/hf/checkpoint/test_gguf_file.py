@@ -68,6 +68,7 @@ def logits_of(model, ids):
         return model(ids).logits
 
 
+@pytest.mark.nightly
 def test_its_schedule_is_not_lost(exported):
     """Of YaRN, whose scaling transformers leaves out."""
     file = exported["yarn:factor=2"]

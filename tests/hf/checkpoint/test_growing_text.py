@@ -67,8 +67,7 @@ def test_runs_of_bytes_are_text(byte_fallback, text):
 def test_bytes_that_never_become_a_character_do_not_wait_for_ever(tokenizer, monkeypatch):
     lengths, decode = [], tokenizer.decode
     monkeypatch.setattr(tokenizer, "decode", lambda ids, **given: lengths.append(len(ids)) or decode(ids, **given))
-    broken = tokenizer("é")["input_ids"][1:] * 500
-    shown = pieces(tokenizer, broken)
+    shown = pieces(tokenizer, tokenizer("é")["input_ids"][1:] * 500)
     assert "".join(shown) == INCOMPLETE * 500
     assert max(lengths) <= MOST_DECODED
     assert len([piece for piece in shown if piece]) > 50

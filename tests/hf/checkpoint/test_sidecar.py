@@ -93,6 +93,7 @@ def within(said, known):
     return said == known and isinstance(said, bool) == isinstance(known, bool)
 
 
+@pytest.mark.nightly
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=changed())
 def test_a_changed_file_says_what_it_says_or_is_refused(tmp_path, text):

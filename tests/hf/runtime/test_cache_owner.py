@@ -40,6 +40,7 @@ def test_the_bare_models_cache(llama, mode, maker):
     read(llama, cache)
 
 
+@pytest.mark.sampled(cases=6)
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("after", [("yarn:factor=8", "tables"), ("yarn:factor=4", "other"), ("rerope:window=8", None)])
 @pytest.mark.parametrize("mode", MODES)
@@ -81,6 +82,7 @@ def test_emptied_it_is_anybodys(llama, maker):
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 def test_caches_are_not_kept_alive(llama, mode):
     with extended(llama, "yarn:factor=4", mode=mode):

@@ -155,8 +155,7 @@ def test_a_second_turn_reads_its_own_prompt(llama):
         written = torch.zeros(text.shape[1], dtype=torch.bool)
         written[30 : answered.shape[1] - 1] = True
         for _ in range(12):
-            token = by_turns(llama, expected, written)[:, -1:].argmax(-1)
-            expected = torch.cat([expected, token], 1)
+            expected = torch.cat([expected, by_turns(llama, expected, written)[:, -1:].argmax(-1)], 1)
             written = torch.cat([written, torch.ones(1, dtype=torch.bool)])
         got = llama.generate(text, past_key_values=cache, **GREEDY)
     assert cache.get_seq_length() > text.shape[1]

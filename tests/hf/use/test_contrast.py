@@ -31,8 +31,7 @@ def by_hand(own, fast, beta, count):
     for _ in range(count):
         with torch.no_grad():
             near, far = (m(input_ids=ids, use_cache=False).logits[0, -1].log_softmax(-1) for m in (fast, own))
-        token = ((1 + beta) * far - beta * near).argmax()
-        ids = torch.cat([ids, token.view(1, 1)], 1)
+        ids = torch.cat([ids, ((1 + beta) * far - beta * near).argmax().view(1, 1)], 1)
     return ids[0, IDS.shape[1] :].tolist()
 
 

@@ -78,6 +78,7 @@ def test_why_a_method_does_not_apply():
         assert name in after
 
 
+@pytest.mark.nightly
 def test_what_the_model_adds_to_the_softmax_is_said():
     assert "attention logits are capped at 5\n" in str(inspect(tiny("gemma2")))
     assert "a learned sink per head" in str(inspect(tiny("gpt_oss")))
@@ -171,6 +172,7 @@ def test_so_it_is_on_models_of_every_kind(name):
     assert_promises_kept(small(name))
 
 
+@pytest.mark.nightly
 def test_a_way_by_which_a_model_does_not_stay_itself_is_not_promised():
     """Its own attention hides what 24 tokens do not show: it goes by tables alone."""
     model = hiding(tiny("llama", num_hidden_layers=2, keep_window=20))
@@ -200,8 +202,7 @@ def test_the_cache_of_a_method_is_what_its_memory_holds(name, monkeypatch):
             lambda _, __, given, caches=caches: caches.append(given["past_key_values"]), with_kwargs=True
         )
         with extended(model, name, target_len=100, mode="attention"):
-            ids = torch.arange(100)[None]
-            list(stream(model, ids, max_new_tokens=1))
+            list(stream(model, torch.arange(100)[None], max_new_tokens=1))
         watch.remove()
         expected = sum(layer.memory.nbytes for layer in caches[-1].layers)
         assert {each.name: each.cache_bytes for each in seen.methods}[name] == expected

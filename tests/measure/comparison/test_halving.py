@@ -65,8 +65,7 @@ def test_the_best_of_the_rivals_counts_and_no_other_line():
 
 
 def test_what_could_not_be_measured_is_neither_dropped_nor_a_rival():
-    lines = [Standing("gone", (), ("good",)), line("good", (0,) * 8, "gone")]
-    assert hopeless(lines, 1) == []
+    assert hopeless([Standing("gone", (), ("good",)), line("good", (0,) * 8, "gone")], 1) == []
 
 
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=24), st.floats(0, 5))

@@ -237,6 +237,7 @@ def test_harm_that_is_no_number_protects_nobody(who, tmp_path):
     assert "pi" in {drop.line for drop in raced(who, tmp_path, measuring=measuring).dropped}
 
 
+@pytest.mark.nightly
 def test_with_the_context_alone_the_other_columns_are_empty(who, tmp_path):
     found = raced(who, tmp_path, tasks=(Context(samples=2),))
     assert {(entry.right, entry.harm) for entry in found.entries} == {(None, None)}

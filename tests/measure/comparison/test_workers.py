@@ -71,6 +71,7 @@ def folder(tmp_path):
     return made
 
 
+@pytest.mark.nightly
 def test_the_numbers_are_those_of_one_process(tmp_path):
     who = subject(tmp_path, longest=200)
     tasks = [Context(samples=3), Damage(samples=2), Passkey(samples=2, filler="grass")]

@@ -40,6 +40,7 @@ def test_the_sides_are_the_base_model_and_the_extended_one(who, found):
     assert found.sides[0].last != found.sides[1].last
 
 
+@pytest.mark.nightly
 def test_the_stream_is_the_one_asked_for_or_the_usual(who, found):
     assert found.stream == rw.parse("streaming", trained_len=TRAINED, target_len=48)
     own = measure_sides(who, "streaming:window=6,n_sink=2")
@@ -50,6 +51,7 @@ def test_the_stream_is_the_one_asked_for_or_the_usual(who, found):
         assert got == pytest.approx(bin_means(losses.mean(0)))
 
 
+@pytest.mark.nightly
 def test_biases_are_looked_at_where_there_are_some(tmp_path):
     biased = rw.convert(model(), "qk_bias").eval()
     for name, value in biased.named_parameters():

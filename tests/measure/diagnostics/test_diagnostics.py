@@ -223,8 +223,7 @@ def test_decay_is_of_the_turning_part_and_ends_where_reach_does():
     assert partial.tolist() == pytest.approx([(math.cos(s) + 1) / 2 for s in range(9)])
     grouped = decay(rw.Extension(), replace(FACTS, heads=4, kv_heads=2, softcap=1.0, sinks=True), 9)
     assert grouped.tolist() == pytest.approx([by_hand(s) for s in range(9)])
-    window = decay(rw.parse("window:window=3"), FACTS, 9)
-    assert window.isnan().tolist() == [False] * 3 + [True] * 6
+    assert decay(rw.parse("window:window=3"), FACTS, 9).isnan().tolist() == [False] * 3 + [True] * 6
     lowest = rw.Extension(layers={0: rw.parse("window:window=2")})
     assert decay(lowest, FACTS, 5).isnan().tolist() == [False] * 2 + [True] * 3
 

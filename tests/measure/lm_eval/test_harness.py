@@ -114,8 +114,7 @@ def test_choices_are_those_of_the_extended_model(tasks):
         sums = []
         for choice in choices:
             whole, begin = ids(f"{question} {choice}"), ids(question).shape[1]
-            steps = logs(whole)[begin - 1 : -1].gather(1, whole[0, begin:, None])
-            sums.append(float(steps.sum()))
+            sums.append(float(logs(whole)[begin - 1 : -1].gather(1, whole[0, begin:, None]).sum()))
         right.append(sums[0] > sums[1])
     found = evaluate(model(), tokenizer(), YARN, ["choice"], longest=128, **tasks("choice", rows))
     (score,) = found.scores
@@ -242,8 +241,7 @@ def test_numbers_that_are_none_and_groups():
 
 
 def test_a_limit_is_for_each_length():
-    docs = [{"max_length": length} for length in (1, 1, 1, 2, 2, 2)]
-    assert choose(docs, 2) == [0, 1, 3, 4]
+    assert choose([{"max_length": length} for length in (1, 1, 1, 2, 2, 2)], 2) == [0, 1, 3, 4]
     assert choose([{}, {}, {}], 2) == [0, 1]
 
 

@@ -14,6 +14,8 @@ from ropewalk.measure.lm_eval.harness import LENGTHS, babilong_length, evaluate,
 from measure.subjects import model
 from train.texts import text, tokenizer
 
+pytestmark = pytest.mark.nightly
+
 YARN = rw.parse("yarn:factor=4")
 FOLDERS = ("babilong", "graphwalks", "infinitebench", "longbench2")
 
@@ -280,7 +282,6 @@ SPLITS = {  # the names on the hub, and rows as they are there; what is written 
 }
 
 
-@pytest.mark.nightly
 def test_every_task_of_infinitebench_reads_its_split(harness, answering):
     marked = {split: {**row, "context": f"{row['context']} {split}."} for split, (row, _) in SPLITS.items()}
     put("xinrongzhang2022/InfiniteBench", {"default": {split: [{"id": 0, **row}] for split, row in marked.items()}})

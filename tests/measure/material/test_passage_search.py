@@ -93,8 +93,7 @@ def test_documents_that_are_long_enough_come_first_and_as_before(tmp_path):
     written(tmp_path / "before", long)
     written(tmp_path / "after", long | {f"{name}/{n}": 90 for name in "abcde" for n in range(20)})
     before, after = of(tmp_path / "before"), of(tmp_path / "after")
-    count = before.count(99)
-    assert count == 8
+    assert before.count(99) == 8
     assert after.count(99) > 16
     first = {str(ids.tolist()) for ids in before.passages(8)}
     assert first == {str(ids.tolist()) for ids in after.passages(8)}
@@ -123,8 +122,7 @@ def test_what_another_subject_has_seen_is_not_joined(tmp_path):
     own = written(tmp_path / "own", {f"p/{n:02}": 90 for n in range(30)})
     written(tmp_path / "other", {f"q/{n:02}": 70 for n in range(30)})
     for name, words in own.items():
-        path = tmp_path / "other" / "q" / f"copy-{name.replace('/', '-')}"
-        path.write_text(words)
+        (tmp_path / "other" / "q" / f"copy-{name.replace('/', '-')}").write_text(words)
     seen = of(tmp_path / "own").seen(2)
     free, careful = of(tmp_path / "other"), of(tmp_path / "other", without=seen)
     assert seen & {mark for passage in free._available(99) for mark in passage.joined}

@@ -44,8 +44,7 @@ def test_lengths_are_exact(length):
 
 @pytest.mark.parametrize("depth", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_the_needle_stands_between_lines_at_its_depth(depth):
-    made = prompt(1000, depth)
-    before, needle, after = made.text.partition("The key is 71945.\n")
+    before, needle, after = prompt(1000, depth).text.partition("The key is 71945.\n")
     assert needle
     assert before == "" or before.endswith("\n")
     around = len(before) + len(after) - len("What is the key? The key is")

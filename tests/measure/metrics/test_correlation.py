@@ -35,6 +35,7 @@ def grouped(random, groups, noise):
     return rows
 
 
+@pytest.mark.nightly
 def test_nineteen_of_twenty_intervals_over_groups_hold_the_truth():
     """The truth is the correlation of very many groups; an interval over points would be too narrow."""
     truth = rank_correlation(grouped(Random("truth"), 900, 1.0), 0, 1).value

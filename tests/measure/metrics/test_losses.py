@@ -83,8 +83,7 @@ def test_repeating():
 
 
 def test_bins_are_means_of_all_there_is():
-    values = torch.arange(1000.0)
-    got = bin_means(values)
+    got = bin_means(torch.arange(1000.0))
     assert len(got) == 64
     assert sum(got) / 64 == pytest.approx(499.5, rel=1e-2)
     assert bin_means(torch.tensor([1.0, 3.0])) == [1.0, 3.0]

@@ -102,8 +102,7 @@ def test_windows_by_hand(window, stride):
     expected, told = [], 1
     while told < len(text):
         stop = min(told + (window if told == 1 else stride), len(text))
-        begin = max(0, stop - 1 - window)
-        expected.append(losses(model, text[begin:stop])[-(stop - told) :])
+        expected.append(losses(model, text[max(0, stop - 1 - window) : stop])[-(stop - told) :])
         told = stop
     got = strided_losses(model, text, window=window, stride=stride)
     assert got.shape == (len(text) - 1,)

@@ -67,6 +67,7 @@ def report(made, tmp_path_factory):
     return write_report(made, tmp_path_factory.mktemp("page"), command="ropewalk compare <here>")
 
 
+@pytest.mark.nightly
 def test_the_title_names_model_extensions_texts_corpus_and_date(made, report):
     page = page_of(replace(made, made={**made.made, "model": "a <model>", "when": "2026-11-05T01:02:03+00:00"}))
     assert page.title == "a <model> at 200: yarn, window:window=8 and rerope+log_n"

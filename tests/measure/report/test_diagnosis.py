@@ -44,6 +44,7 @@ def points(curves, layer):
     return list(zip(curves.at, curves.layers[layer], strict=True))
 
 
+@pytest.mark.nightly
 def test_every_diagnostic_has_its_figure(drawn):
     attention = ("mass_of_last", "entropy", "mass_of_first")
     maps = {f"{name}_by_layer" for name in (*attention, "logits")}
@@ -96,8 +97,7 @@ def test_maps_and_planes_have_what_they_show(found, drawn):
 
 
 def test_json_has_every_number_and_is_json(found):
-    text = json.dumps(as_json(found, "ropewalk diagnose"), allow_nan=False)
-    stored = json.loads(text)
+    stored = json.loads(json.dumps(as_json(found, "ropewalk diagnose"), allow_nan=False))
     assert stored["command"] == "ropewalk diagnose"
     assert stored["facts"]["trained_len"] == 32
     assert stored["sides"][1]["extension"] == found.sides[1].extension.to_json()

@@ -63,8 +63,7 @@ def test_names_of_users_stay_text():
         "' autofocus onfocus='x",
     ]
     made = comparison(names, model=HOSTILE, corpus=HOSTILE)
-    page = render_page(page_of(made, command=f"ropewalk compare {HOSTILE}"))
-    elements = Elements(page).all
+    elements = Elements(render_page(page_of(made, command=f"ropewalk compare {HOSTILE}"))).all
     scripts = [attributes.get("type") for tag, attributes in elements if tag == "script"]
     assert scripts == ["application/json", None]
     assert not {"img", "b", "iframe", "link"} & {tag for tag, _ in elements}

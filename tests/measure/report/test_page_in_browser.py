@@ -22,7 +22,7 @@ from measure.report.made_up_stream import streamed
 from measure.subjects import subject
 from search.made_up_fit import fitted
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark.nightly]
 
 WIDTHS = (1280, 768, 390)
 NAMES = {
@@ -109,7 +109,6 @@ def opened(chromium, address, width=1280, **options):
 ALL = (*NAMES, "broken", "one", "fit", "stream", "diagnose")
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ALL)
 def test_a_page_fits_is_silent_and_asks_for_nothing(chromium, pages, name):
     """At every width, in both modes: no words touch or leave the window, and every chart is drawn in their colours."""
@@ -288,8 +287,7 @@ def test_the_switch_draws_on_a_logarithmic_scale(chromium, pages):
         page.mouse.move(0, 0)
         assert figure.locator("canvas").count() == 1
         assert figure.locator("canvas").evaluate("e => e.toDataURL()") != before
-        plot = figure.locator(".u-over")
-        plot.hover()
+        figure.locator(".u-over").hover()
         page.mouse.move(0, 0)
         assert broken.inner_text() == "+6.00"
 
@@ -345,7 +343,6 @@ def test_without_scripts_the_numbers_can_be_read(chromium, pages):
         assert table.locator("tr").count() == 1 + 3 * 16
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("name", ["nine", "diagnose", "fit", "stream"])
 def test_on_paper_it_is_light_unfolded_and_no_wider_than_the_paper(chromium, pages, name):
     with opened(chromium, pages[name], 690, color_scheme="dark") as page:

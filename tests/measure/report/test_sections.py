@@ -50,6 +50,7 @@ def made(tmp_path_factory):
             model().config.max_position_embeddings = 32
 
 
+@pytest.mark.nightly
 def test_tasks_have_their_columns_and_tables(made):
     assert [task.title for task in extra_tasks(made)] == ["needle", "niah_single_1", "vt", "stream"]
     shown = dict(zip(table(made).head, table(made).rows[0], strict=True))
@@ -106,6 +107,7 @@ def test_results_keep_each_kind_and_how_far_it_goes(made):
     assert wrote.strip().isdigit()
 
 
+@pytest.mark.nightly
 def test_quantised_caches_have_a_table(tmp_path):
     """A row for each extension and cache at the longest length: the loss, what is added to the exact one's, answers."""
     kinds = [QuantisedCache(kind=kind, samples=2, questions=4) for kind in ("int8", "int4")]

@@ -121,8 +121,7 @@ def test_f1_by_hand():
 @given(st.sets(st.integers(0, 9), min_size=1), st.integers(0, 10))
 def test_no_random_set_scores_more_than_naming_every_node(right, size):
     """Over all sets of one size the mean F1 is 2 (size * right / 10) / (size + right)."""
-    mean = 2 * (size * len(right) / 10) / (size + len(right))
-    assert mean <= f1(set(range(10)), right) + 1e-12
+    assert (2 * (size * len(right) / 10) / (size + len(right))) <= f1(set(range(10)), right) + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -221,8 +220,7 @@ def test_a_conversation_has_as_many_identical_requests_and_no_more(who, needles)
         assert tuple(texts) == posed.texts
         assert len(set(texts)) == needles
         asked.add(posed.asked)
-        about = re.findall(r"User: Write a (\w+) about the (\w+)\.", text)
-        assert len(about) > needles
+        assert len(re.findall(r"User: Write a (\w+) about the (\w+)\.", text)) > needles
     assert len(asked) > 1
 
 

@@ -28,8 +28,7 @@ def test_who_learns_the_rule_is_right_and_a_random_model_is_wrong(who, monkeypat
         prompt = task.prompt(who, 400, sample)
         assert prompt.answer == f" {learnt(prompt.text)}"
     oracles.put(monkeypatch, who, learnt)
-    results = [task.measure(who, 400, sample) for sample in range(3)]
-    numbers = task.condense(results)
+    numbers = task.condense([task.measure(who, 400, sample) for sample in range(3)])
     assert (numbers["right"].value, numbers["loss"].value) == (1, 0)
     assert numbers["chance"].value == pytest.approx(1 / 6)
 
@@ -59,8 +58,7 @@ def test_the_input_that_is_asked_for_is_never_shown(monkeypatch, who):
     monkeypatch.setattr("ropewalk.measure.tasks.many_shot.examples.ADJECTIVES", ("amber", "calm", "shiny"))
     for sample in range(4):
         text = LabelMap(labels=3).prompt(who, 600, sample).text
-        asked = re.search(r"(\w+ \w+)\nlabel:$", text)[1]
-        assert text.count(asked) == 1
+        assert text.count(re.search(r"(\w+ \w+)\nlabel:$", text)[1]) == 1
 
 
 def labels_in(who, text):

@@ -16,6 +16,7 @@ from measure.tasks.lossy import lossy
 from train.texts import text, tokenizer
 
 
+@pytest.mark.nightly
 def test_in_every_cell_the_reader_finds_it_and_a_random_model_does_not(who, monkeypatch):
     task = Needle(samples=6, depths=3)
     cells = [(length, sample) for length in (300, 450) for sample in range(6)]
@@ -70,8 +71,7 @@ def read_stream(who, task, length, sample):
 
 
 def test_a_stream_asks_for_a_fact_some_lines_back(who):
-    task = StreamEval(every=3, back=4)
-    stream, asked = read_stream(who, task, 1000, 0)
+    stream, asked = read_stream(who, StreamEval(every=3, back=4), 1000, 0)
     assert len(stream.ids) == 1000
     assert len(asked) > 2
     for before, answer in asked:

@@ -158,8 +158,7 @@ def test_a_path_that_is_refused(write, tmp_path):
 
 @pytest.mark.nightly
 def test_a_task_travels_with_its_file(write, tmp_path):
-    path = write("counting", number=7)
-    (kind,) = tasks_in(path)
+    (kind,) = tasks_in(write("counting", number=7))
     task = kind(more=2, samples=3)
     assert copy.deepcopy(task) == task == pickle.loads(pickle.dumps(task))
     (tmp_path / "task.pickle").write_bytes(pickle.dumps(task))

@@ -77,8 +77,7 @@ def test_as_many_needles_as_in_the_paper(who, kind, told, asked):
     assert len(facts) == told
     assert len(posed.puzzle.answers) == asked
     assert set(posed.puzzle.answers) <= {value for _, value in facts}
-    before = posed.prompt.text.partition("One of the special")[0]
-    assert before.endswith("\n")
+    assert posed.prompt.text.partition("One of the special")[0].endswith("\n")
     digits = (
         r"\d{7}" if kind != "niah_single_3" else r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
     )

@@ -232,8 +232,7 @@ def test_filler_may_be_grass(tmp_path):
 def test_repetition_scores_the_end_of_the_repeated_text(tmp_path):
     who = subject(tmp_path)
     got = Repetition(samples=1).measure(who, 64, 0)
-    once = who.passages(1)[0][: TRAINED // 2]
-    text = torch.cat([once] * 4)
+    text = torch.cat([who.passages(1)[0][: TRAINED // 2]] * 4)
     with torch.no_grad():
         logits = model()(input_ids=text[None]).logits[0]
     hits = (logits[:-1].argmax(-1) == text[1:])[-TRAINED // 2 :]

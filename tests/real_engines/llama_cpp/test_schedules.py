@@ -120,7 +120,7 @@ def test_carried_in_bfloat16(tmp_path, record, text):
     assert gap.largest < bound
 
 
-@pytest.mark.sampled(cases=4)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", ANYWHERE)
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_architectures(tmp_path, record, name, text):
@@ -130,7 +130,7 @@ def test_architectures(tmp_path, record, name, text):
     assert gap.largest < EXACT
 
 
-@pytest.mark.sampled(cases=3)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize("text", DIVISORS)
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_divisors(tmp_path, record, name, text):

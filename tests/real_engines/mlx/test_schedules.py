@@ -52,7 +52,7 @@ def test_carried(tmp_path, record, case):
     assert gap.largest < EXACT
 
 
-@pytest.mark.sampled(cases=3)
+@pytest.mark.sampled(cases=2)
 @pytest.mark.parametrize(("name", "text"), ARCHITECTURES)
 def test_architectures(tmp_path, record, name, text):
     gap, said = served(models.small(name), text, models.random_prompt(FEWER), tmp_path, engine="mlx")

@@ -117,7 +117,7 @@ def test_tables_temperatures_and_lengths_are_those_of_vllm(answers):
         assert said[f"{number}.length"] == RULES.length(config, VERSION).default, shown
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl"])
 def test_tokens_of_images_turn_as_in_vllms_own_module(tmp_path, name):
     """In one batch with text: a plan's table at four times the positions is vLLM's own table."""
@@ -138,6 +138,7 @@ def test_tokens_of_images_turn_as_in_vllms_own_module(tmp_path, name):
     assert (without_axes - own).abs().max() > 0.1
 
 
+@pytest.mark.nightly
 def test_where_vllm_is_installed_its_own_code_is_asked(tmp_path):
     """The same answer as by formula, beside vLLM's older transformers."""
     cases, here = [], []
@@ -160,6 +161,7 @@ def test_where_vllm_is_installed_its_own_code_is_asked(tmp_path):
             assert own["table_rows"] == mine["table_rows"]
 
 
+@pytest.mark.nightly
 def test_released_configs_are_read_there_as_here(tmp_path):
     """Its own code, at the lengths of the makers; a quarter of a head, sections, Cohere's length."""
     cases = []

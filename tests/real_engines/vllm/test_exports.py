@@ -53,6 +53,7 @@ def test_the_carried_model_under_every_method(methods, tmp_path, records):
     assert {pair.method: pair.exported.kind for pair in pairs} == {method: CARRIED[method] for method in methods}
 
 
+@pytest.mark.nightly
 def test_a_quarter_of_each_head_rotates_and_tokens_have_several_positions(tmp_path, records):
     """Qwen3.5's rotation: YaRN as its makers advise it, and what only the plugin computes there."""
     kinds = {"yarn": "native", "pi": "plugin", "dynamic_yarn": "plugin", "rerope:window=256+log_n": "plugin"}
@@ -61,6 +62,7 @@ def test_a_quarter_of_each_head_rotates_and_tokens_have_several_positions(tmp_pa
     assert {pair.method: pair.exported.kind for pair in pairs} == kinds
 
 
+@pytest.mark.nightly
 def test_a_models_own_weights_by_an_option_or_by_another_config(tmp_path):
     """`--config-only`: no folder for what an option says, and a config.json alone for a plan."""
     model, ids = models.small("qwen3_5_text"), models.random_prompt(TARGET - 1)

@@ -12,7 +12,7 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 3e-2}
 ROUNDING = 1.5  # times the error of our own products, where logits are so large that rounding them is what counts
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_equals_the_oracle(dtype, tmp_path):
     """Also with logits so large that another sink must be tried, or that no sink tells the sum."""

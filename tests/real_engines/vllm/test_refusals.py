@@ -116,8 +116,7 @@ def test_an_unknown_version_refuses_plans_and_nothing_else(folder, tmp_path):
     rw.extend(model, "yarn", target_len=TARGET)
     native = rw.export(model, tmp_path / "native", target="vllm", target_len=TARGET)
     assert native.kind == "native"
-    jobs = {"plugin": _job(command, setup="version"), "native": _job(native.command)}
-    served = ask(jobs, tmp_path)
+    served = ask({"plugin": _job(command, setup="version"), "native": _job(native.command)}, tmp_path)
     assert "was tested with vLLM 0.32.x, and vLLM is 0.99.0" in served["plugin"].refused
     assert served["native"].answers[0].gap(models.log_probabilities(model, IDS)).largest < 1e-3
 

@@ -74,6 +74,7 @@ def require_greedy(host, said, factors):
             whole.append(token)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("turns", "factors"),
     [([(200, 10, ()), (100, 10, ()), (8, 4, ())], (1, 2, 2)), ([(200, 600, STOPS), (8, 4, ())], (4, 4))],

@@ -167,7 +167,7 @@ def test_a_turn_that_fails_never_was(host, monkeypatch, stage, name):
     assert after == fresh
 
 
-@pytest.mark.sampled(cases=3)
+@pytest.mark.nightly
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "in the queue"])
 def test_a_first_turn_that_fails_begins_nothing(host, monkeypatch, stage):
     async def scenario(engine):
@@ -231,6 +231,7 @@ def test_a_session_is_busy_from_its_first_turn_on(host):
 # Room.
 
 
+@pytest.mark.nightly
 def test_sessions_that_rest_make_room(host):
     async def scenario(engine):
         names = [f"s{n}" for n in range(6)]
@@ -265,6 +266,7 @@ def test_a_turn_for_which_there_is_no_room_beside_its_session_is_refused(host):
     assert run(host, scenario, limit=2**20) == 10
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["streaming", "rerope"])
 def test_turns_of_many_sessions_find_the_room_that_was_reserved(host, name):
     """All at once, in a memory for a few: some are evicted, some refused for now, and nobody waits for ever."""

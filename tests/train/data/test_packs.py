@@ -47,8 +47,7 @@ def test_one_time_round_reads_every_token_once(tmp_path):
     rows = PackedRows(corpus, tokenizer(), length=50, count=total // 50)
     read = torch.cat([row["input_ids"] for row in (rows[i] for i in range(len(rows)))])
     every = torch.cat([torch.from_numpy(corpus[n]) for n in range(len(corpus))])
-    missing = Counter(every.tolist()) - Counter(read.tolist())
-    assert missing.total() == total % 50
+    assert (Counter(every.tolist()) - Counter(read.tolist())).total() == total % 50
     assert not Counter(read.tolist()) - Counter(every.tolist())
 
 
@@ -129,8 +128,7 @@ def test_puzzles_fill_their_length(tmp_path, kind, length):
 def test_repeats_repeat(tmp_path):
     row = packs(tmp_path, length=300, puzzles={"repeats": 1.0})[0]
     begins = [*torch.nonzero(row["position_ids"] == 0).flatten().tolist(), 300]
-    longest = max(pairwise(begins), key=lambda piece: piece[1] - piece[0])
-    piece = row["input_ids"][slice(*longest)]
+    piece = row["input_ids"][slice(*max(pairwise(begins), key=lambda piece: piece[1] - piece[0]))]
     assert any(torch.equal(piece[size:], piece[:-size]) for size in range(8, len(piece) // 2 + 1))
 
 

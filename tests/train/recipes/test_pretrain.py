@@ -70,6 +70,7 @@ def test_what_is_trained_comes_back(tmp_path, extension):
     assert sorted(path.name for path in (tmp_path / "run").iterdir())[-3:] == ["model", "plan.json", "tokenizer"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("extension", ["hwfa_rerope:window=20", "rerope:window=20+ssmax"])
 def test_a_model_runs_under_what_it_was_not_trained_under(tmp_path, extension):
     model = run(tmp_path, extension)
@@ -77,6 +78,7 @@ def test_a_model_runs_under_what_it_was_not_trained_under(tmp_path, extension):
         assert handle_of(one).extension == rw.parse(extension, trained_len=32, layers=3)
 
 
+@pytest.mark.nightly
 def test_biases_learn_and_are_not_pulled_towards_0(tmp_path):
     with torch.random.fork_rng():
         model = run(tmp_path, "kerple", steps=6)
@@ -86,6 +88,7 @@ def test_biases_learn_and_are_not_pulled_towards_0(tmp_path):
     assert all(not torch.equal(model.state_dict()[name], begun[name]) for name in names)
 
 
+@pytest.mark.nightly
 def test_only_biases_of_queries_and_keys_learn(tmp_path):
     state = run(tmp_path, "qk_bias").state_dict()
     biases = {name: value for name, value in state.items() if name.endswith("bias")}
@@ -94,6 +97,7 @@ def test_only_biases_of_queries_and_keys_learn(tmp_path):
         assert bool(value.any()) == (name.split(".")[-2] in ("q_proj", "k_proj")), name
 
 
+@pytest.mark.nightly
 def test_a_table_of_learned_places_under_random_numbers(tmp_path):
     model = run(tmp_path, "randomized:limit=128", steps=20, packed=False, places="learned")
     table = model.transformer.wpe.weight.detach()
@@ -110,12 +114,14 @@ def test_a_table_of_learned_places_under_random_numbers(tmp_path):
     assert stretched.loss() == pytest.approx(float(expected), abs=1e-4)
 
 
+@pytest.mark.nightly
 def test_key_norm(tmp_path):
     run(tmp_path, key_norm=True)
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert config["model_type"] == "qwen3"
 
 
+@pytest.mark.nightly
 def test_the_same_call_changes_nothing_and_a_longer_one_replaces_the_model(tmp_path):
     first = logits(run(tmp_path, "kerple", steps=3))
     run(tmp_path, "kerple", steps=3)

@@ -71,6 +71,7 @@ def test_a_schedule_is_trained_on_and_kept_in_a_standard_config(tmp_path, model,
     assert changed == projections if lora else changed > projections
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_is_trained_on_at_its_own_length(tmp_path, model, corpus):
     done = carried_on(tmp_path / "more", model, extension="rope", length=32, corpus=corpus)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "more" / "model")
@@ -95,6 +96,7 @@ def test_going_on_gives_what_one_run_gives(tmp_path, model, corpus, lora):
     torch.testing.assert_close(logits(again), logits(whole), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_the_rotation_is_dropped_and_the_rest_trained_on(tmp_path, model, corpus):
     plan = replace(PLAN, learning_rate=1e-3, steps=2)
     done = drope(tmp_path / "out", DroPESettings(plan=plan, model=str(model), corpus=corpus))
@@ -122,6 +124,7 @@ def test_dropping_resumes_where_it_was_stopped(tmp_path, model, corpus):
     torch.testing.assert_close(logits(one), logits(other), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_weights_are_trained_in_float32(tmp_path, model, corpus):
     """A step of 1e-5 is lost in bfloat16, where weights of 0.02 are 1e-4 apart."""
     AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).save_pretrained(tmp_path / "half")
@@ -200,6 +203,7 @@ def test_both_lengths_need_two(tmp_path, model, corpus):
         carried_on(tmp_path / "out", model, extension="dynamic_yarn", length=32, corpus=corpus, short_rows=0.5)
 
 
+@pytest.mark.nightly
 def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
     plan = replace(PLAN, learning_rate=1e-4)
     uptrain_gqa(tmp_path / "grouped", UptrainGQASettings(plan=plan, model=str(model), kv_heads=2, corpus=corpus))
@@ -211,10 +215,10 @@ def test_heads_are_grouped_and_trained_on(tmp_path, model, corpus):
     assert 0 < float((grouped.state_dict()[name] - pooled[name]).norm() / pooled[name].norm()) < 0.1
 
 
+@pytest.mark.nightly
 def test_what_is_trained_on_longer_rows_says_so(tmp_path, model, corpus):
     settings = UptrainGQASettings(plan=PLAN, model=str(model), kv_heads=2, length=64, corpus=corpus)
-    done = uptrain_gqa(tmp_path / "grouped", settings)
-    assert done.config.max_position_embeddings == 64
+    assert uptrain_gqa(tmp_path / "grouped", settings).config.max_position_embeddings == 64
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "grouped" / "model")
     assert plain.config.max_position_embeddings == 64
 

@@ -43,7 +43,7 @@ def command(tmp_path, monkeypatch):
     return of
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("moment", ["checkpoint", "model"])
 @pytest.mark.parametrize("name", SETTINGS)

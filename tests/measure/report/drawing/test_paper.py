@@ -29,6 +29,8 @@ from measure.report.drawing.made_up_lines import CALM, WILD, lines
 from measure.report.made_up import HOSTILE, LENGTHS, LONG, comparison
 from search.made_up_fit import fitted
 
+pytestmark = pytest.mark.nightly
+
 
 def picture(chart, name="made_up"):
     return draw(ReportFigure(name, "what it answers", "How to read it.", chart, ("extension",), ()))
@@ -125,7 +127,6 @@ def texts(path):
     return {element.text for element in ElementTree.parse(path).iter() if element.tag.endswith("text")}
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("names", NAMES, ids=ascii)
 def test_a_name_is_text_in_a_file_whatever_it_is(names, tmp_path):
     """Letters stay letters: no formula, no markup, nothing left out, and what cannot be shown is written out."""
@@ -136,7 +137,6 @@ def test_a_name_is_text_in_a_file_whatever_it_is(names, tmp_path):
         assert all(name in found for name in shown), figure.name
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_losses_that_are_no_numbers_can_be_drawn(bad):
     for figure in page_of(comparison(["yarn", "bad"], rates=[-0.05, bad])).figures:
@@ -156,7 +156,6 @@ def boxes(drawn):
     return [(text.get_text(), text.get_window_extent()) for text in found if text.get_text() and text.get_visible()]
 
 
-@pytest.mark.sampled(cases=1)
 @pytest.mark.parametrize("names", [["yarn", "pi"], [f"{LONG}{n}" for n in range(9)]], ids=["few", "long"])
 def test_words_do_not_touch(names):
     for figure in page_of(comparison(names)).figures:
@@ -181,7 +180,6 @@ def test_the_same_figure_is_the_same_file_in_every_format(tmp_path):
 OWN = ("{http://www.w3.org/1999/xlink}href", "href", "src")
 
 
-@pytest.mark.nightly
 def test_a_picture_needs_nothing_beside_it(tmp_path):
     """No style sheet's variable and no file of others in an SVG; a PDF has its letters in it, as TrueType."""
     for figure in page_of(comparison(["yarn", "pi"])).figures:

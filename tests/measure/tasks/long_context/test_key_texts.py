@@ -87,8 +87,7 @@ def test_intervals_that_touch_are_one():
 
 def words_only():
     """A tokenizer whose tokens are words, without the space before them."""
-    words = {"<unk>": 0, "the": 1, "rope": 2, "is": 3, "long": 4}
-    made = Tokenizer(models.WordLevel(words, "<unk>"))
+    made = Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "rope": 2, "is": 3, "long": 4}, "<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
 

@@ -50,7 +50,7 @@ def test_who_follows_the_association_is_right_at_every_depth(who, monkeypatch, k
     assert all(result["margin"] >= 2 for result in results)  # at least a token of 2 nats
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_takes_anybody_in_the_text_has_chance_level(who, monkeypatch, kind):
     """The first, the last and the best-loved name are right once in four prompts: the right one is drawn."""
@@ -88,8 +88,7 @@ def test_the_needle_stands_where_its_depth_says(who):
 
 
 def test_every_name_fits_into_the_length(who):
-    task = Latent(people=24)
-    posed = task.posed(who, 2000, 0)
+    posed = Latent(people=24).posed(who, 2000, 0)
     assert len(posed.people) == 24
     assert len(posed.prompt.ids) + max(who.tokens(f" {name}") for name in posed.people) <= 2000
 
