@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from ropewalk.extension import extension as extensions  # importing it takes a second
     from ropewalk.extension.parsing import Line
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        callback=path_of,
-        autocompletion=completion.models,
-        help="a folder, a GGUF file, a name on the hub, or default: the model that comes with Ropewalk",
-        show_default=False,
-    ),
-]
+
+def model_argument(about: str, **more: Any) -> Any:
+    """The argument of a verb that is a model."""
+    return typer.Argument(callback=path_of, autocompletion=completion.models, help=about, show_default=False, **more)
+
+
+def extension_argument(about: str) -> Any:
+    """The argument of a verb that is an extension, or several."""
+    return typer.Argument(callback=require_known, autocompletion=completion.extensions, help=about, show_default=False)
 
 
 def require_known(value: list[str] | str | None) -> list[str] | str | None:
@@ -58,15 +58,9 @@ def require_known(value: list[str] | str | None) -> list[str] | str | None:
     return value
 
 
-Extension = Annotated[
-    str,
-    typer.Argument(
-        callback=require_known,
-        autocompletion=completion.extensions,
-        help="such as yarn or rerope:window=512+log_n",
-        show_default=False,
-    ),
-]
+MODEL = "a folder, a GGUF file, a name on the hub, or default: the model that comes with Ropewalk"
+Model = Annotated[str, model_argument(MODEL)]
+Extension = Annotated[str, extension_argument("such as yarn or rerope:window=512+log_n")]
 To = Annotated[str, typer.Option("--to", metavar="LENGTH", help="the target length, such as 32k or 1m")]
 FACTORS = "choose one of these for each request: the smallest that covers its prompt and max_tokens, such as 1,2,4"
 RequestFactors = Annotated[str | None, typer.Option("--request-factors", metavar="FACTORS", help=FACTORS)]

@@ -16,9 +16,9 @@ from ropewalk.files import finite, record_json
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.arguments import RunOptions, whole_number
-from ropewalk.measure.diagnostics.diagnosis import Diagnosis, measure_sides
+from ropewalk.measure.diagnostics.diagnosis import Diagnosis, measure_sides, require_longer
 from ropewalk.measure.lines import line_of
-from ropewalk.measure.opened_model import open_model
+from ropewalk.measure.opened_model import open_model, stated_lengths
 from ropewalk.measure.progress import showing_progress
 from ropewalk.measure.report.diagnosis import MEASURES, as_json, findings, numbers, title, write_diagnosis
 from ropewalk.measure.report.drawing import name_of
@@ -108,6 +108,8 @@ def diagnose(
     line = "" if extension == "" else line_of(extension)
     asked = None if length is None else in_tokens(str(length), "length")
     run.check(model, unused=("workers", "ray", "after_round"))
+    if asked is not None and (stated := stated_lengths(model, run)):
+        require_longer(asked, stated.trained)
     with open_model(model, run) as host:
         longest = DIAGNOSIS_TIMES * trained_len(host.model) if asked is None else asked
         subject = host.subject(corpus, longest)

@@ -14,8 +14,11 @@ from ropewalk import folders
 from ropewalk.errors import InvalidValue
 from ropewalk.hf.attach.handle import host_of
 from ropewalk.hf.attach.trained_extension import TrainedExtension, extension_of, take_off
+from ropewalk.hf.checkpoint.closed_config import is_adapter
+from ropewalk.hf.checkpoint.fetch import fetch_config
 from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.loading import load_model, load_tokenizer, place_model, restore_logging
+from ropewalk.hf.probe.facts import TrainedLengths, lengths_of
 from ropewalk.measure.arguments import RunOptions
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.models import path_of
@@ -53,6 +56,17 @@ def open_model(model: Any, options: LoadOptions = UNSTATED) -> Iterator[OpenedMo
                 yield OpenedModel(host.eval(), tokenizer or _tokenizer_beside(host), trained_under)
         finally:
             host.train(training)
+
+
+def stated_lengths(model: Any, options: LoadOptions) -> TrainedLengths | None:
+    """The trained lengths in the config of a name, before weights are read; an adapter has none."""
+    if not isinstance(model, str | Path):
+        return None
+    name = path_of(str(model))
+    require_plausible(name)
+    if is_adapter(Path(name)):
+        return None
+    return lengths_of(fetch_config(name, options).get_text_config(), corrected=options.trained_len)
 
 
 def load_by_name(model: str | Path, options: LoadOptions = UNSTATED) -> OpenedModel:

@@ -19,20 +19,18 @@ from ropewalk.extension.notation import length as in_tokens
 from ropewalk.files import finite, record_json
 from ropewalk.hf import extended, save as write_model
 from ropewalk.hf.attach.extend import require_beyond
-from ropewalk.hf.checkpoint.fetch import fetch_config
-from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
-from ropewalk.hf.probe.facts import lengths_of
+from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
 from ropewalk.measure.comparison.plan import in_precision, is_free
 from ropewalk.measure.diagnostics.attention_weights import mass_far_by_key_head
 from ropewalk.measure.material.subject import Subject, without_extension
-from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model
+from ropewalk.measure.opened_model import OpenedModel, load_by_name, open_folder, open_model, stated_lengths
 from ropewalk.measure.progress import WorkProgress, showing_progress
 from ropewalk.measure.report.tables import interval
 from ropewalk.measure.report.written_tables import PageTable
 from ropewalk.measure.result import TERMINAL_WIDTH, MeasuredResult
 from ropewalk.methods.spec import Json
-from ropewalk.models import NAME, path_of
+from ropewalk.models import NAME
 from ropewalk.search.conditions import HEADS, LOADERS, Conditions
 from ropewalk.search.final_test import FinalTest, FitResult
 from ropewalk.search.fitting import Fitting, storage_in
@@ -254,11 +252,8 @@ def _require_room_for(workers: int, model: Any, options: LoadOptions) -> None:
 
 def _require_lengths(model: Any, options: LoadOptions, length: int | None, conditions: Conditions) -> None:
     """Refuse, before the weights are read, lengths that the config already rules out."""
-    if length is not None and isinstance(model, str | Path):
-        name = path_of(str(model))
-        require_plausible(name)
-        text = fetch_config(name, options).get_text_config()
-        require_beyond("target_len", length, lengths_of(text, corrected=options.trained_len).original)
+    if length is not None and (stated := stated_lengths(model, options)):
+        require_beyond("target_len", length, stated.original)
     if length is not None and max(conditions.lengths, default=0) >= length:
         raise DoesNotFit("lengths", f"below the target ({length})", max(conditions.lengths), remedy="leave it out")
 

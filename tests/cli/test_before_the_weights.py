@@ -33,6 +33,7 @@ REFUSED = {
     "fit default --judge-on folder:nosuch -o new": "corpus must be a path that exists",
     "fit default --storage junk://x -o new": "--storage must be a study that Optuna opens",
     "fit default -o taken/file": "--out must be a folder",
+    "diagnose default yarn --length 256 -o new": "--length must be above the trained length (512), got 256",
     "compare default yarn --corpus nosuch -o new": "--corpus must be one of python,",
     "compare default yarn --lengths 256,1k -o new": "--lengths must be at least the trained length (512), got 256",
     f"{CARRY_ON}=yarn:factor=0": "factor must be at least 1",

@@ -84,13 +84,14 @@ def test_what_is_wrong_on_the_line_is_said_before_transformers_is_imported(folde
         ["extend", str(folder), "yarm", "-o", str(tmp_path / "out")],
         ["extend", str(folder), "yarn", "-o", str(folder)],
         ["export", str(folder), "yarn", "-o", str(tmp_path / "out"), "--target", "olama"],
+        ["check", str(folder), "--engine", "vlm"],
         ["generate", str(folder), "yarn", "--to", "abc", "--prompt", "x"],
         ["generate", str(folder), "yarn", "--prompt-file", str(tmp_path / "out")],
     ]
     code = f"import sys; from ropewalk.cli.main import run; print([run(line) for line in {lines!r}])"
     code += "; print('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=SURROUNDINGS)
-    assert done.stdout == "[2, 2, 2, 2, 2, 2]\nFalse\n"
+    assert done.stdout == "[2, 2, 2, 2, 2, 2, 2]\nFalse\n"
 
 
 @pytest.fixture

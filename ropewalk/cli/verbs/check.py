@@ -8,12 +8,11 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.cli.exit_status import NOT_THE_SAME
-from ropewalk.cli.models import To, target
+from ropewalk.cli.models import To, model_argument, target
 from ropewalk.cli.output import AsJson, print_json
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InvalidValue, UnknownName
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import silence_transformers
-from ropewalk.models import path_of
 
 if TYPE_CHECKING:
     from ropewalk.engines.check.report import EngineCheck
@@ -21,20 +20,30 @@ if TYPE_CHECKING:
 
 Checkpoint = Annotated[
     str,
-    typer.Argument(
+    model_argument(
+        "a config.json, a folder with one, a GGUF file, a name on the hub, or default: the model in Ropewalk",
         metavar="CONFIG_OR_MODEL",
-        callback=path_of,
-        autocompletion=completion.models,
-        help="a config.json, a folder with one, a GGUF file, a name on the hub, or default: the model in Ropewalk",
-        show_default=False,
     ),
 ]
-ENGINES = "vllm, sglang, llama.cpp, mlx, ollama, ollama-mlx, lmdeploy, exllamav3 or transformers"
+ENGINES = ("vllm", "sglang", "llama.cpp", "mlx", "ollama", "ollama-mlx", "lmdeploy", "exllamav3", "transformers")
+
+
+def require_engine(value: str) -> str:
+    """An engine whose name is known, whatever its version is: the rules of engines take torch."""
+    if (name := value.partition("@")[0]) not in ENGINES:
+        raise UnknownName("engine", name, known=ENGINES)
+    return value
+
+
 Engine = Annotated[
     str,
-    typer.Option(metavar="ENGINE", help=f"{ENGINES}, with a version such as vllm@0.32"),
+    typer.Option(
+        metavar="ENGINE",
+        callback=require_engine,
+        autocompletion=completion.one_of(ENGINES),
+        help=f"{', '.join(ENGINES[:-1])} or {ENGINES[-1]}, with a version such as vllm@0.32",
+    ),
 ]
-
 
 Running = Annotated[
     str | None,

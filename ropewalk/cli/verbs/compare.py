@@ -10,7 +10,7 @@ import typer
 
 from ropewalk.cli import completion
 from ropewalk.cli.exit_status import NOT_THE_SAME, STOPPED
-from ropewalk.cli.models import require_known, require_plausible
+from ropewalk.cli.models import extension_argument, model_argument, require_plausible
 from ropewalk.cli.output import AsJson, Open, Out, Pictures, command, only_json, open_page, print_json, print_result
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import BARE, duration, tokens
@@ -19,21 +19,9 @@ from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import NAME, named, path_of
 
 Model = Annotated[
-    str,
-    typer.Argument(
-        callback=path_of,
-        autocompletion=completion.models,
-        help="a folder, a GGUF file or a name on the hub; by default the small model in Ropewalk",
-    ),
+    str, model_argument("a folder, a GGUF file or a name on the hub; by default the small model in Ropewalk")
 ]
-Lines = Annotated[
-    list[str] | None,
-    typer.Argument(
-        callback=require_known,
-        autocompletion=completion.extensions,
-        help="extensions, such as yarn rerope+log_n; by default five",
-    ),
-]
+Lines = Annotated[list[str] | None, extension_argument("extensions, such as yarn rerope+log_n; by default five")]
 Lengths = Annotated[
     str,
     typer.Option(
@@ -160,15 +148,12 @@ def _require_alone(ray: str, workers: int, device: str) -> None:
 
 def _require_beyond(model: str, lengths: str, option: str, options: LoadOptions) -> None:
     """Refuse lengths below the trained one by the config alone, before weights are read; an adapter has none."""
-    from ropewalk.hf.checkpoint.closed_config import is_adapter
-    from ropewalk.hf.checkpoint.fetch import fetch_config
-    from ropewalk.hf.probe.facts import lengths_of
     from ropewalk.measure.comparison.plan import require_trained_length
+    from ropewalk.measure.opened_model import stated_lengths
 
     asked = tokens(option, lengths.split(","))
-    if not is_adapter(Path(model)):
-        known = lengths_of(fetch_config(model, options).get_text_config(), corrected=options.trained_len).trained
-        require_trained_length(asked, known, option)
+    if stated := stated_lengths(model, options):
+        require_trained_length(asked, stated.trained, option)
 
 
 def _require_together(lengths: str, to: str, time: str, *, all_: bool) -> None:

@@ -7,22 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.cli import completion
-from ropewalk.cli.models import require_known, require_plausible
+from ropewalk.cli.models import extension_argument, require_plausible
 from ropewalk.cli.output import AsJson, Open, Out, Pictures, command, open_page, print_result
 from ropewalk.cli.verbs.compare import Corpus, Model
 from ropewalk.folders import require_writable
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.models import NAME
 
-Line = Annotated[
-    str,
-    typer.Argument(
-        callback=require_known,
-        autocompletion=completion.extensions,
-        help="an extension, such as rerope+log_n; by default the base model alone",
-    ),
-]
+Line = Annotated[str, extension_argument("an extension, such as rerope+log_n; by default the base model alone")]
 Length = Annotated[str, typer.Option(metavar="LENGTH", help="such as 2k; by default 4 times the trained length")]
 Texts = Annotated[int, typer.Option(min=1, help="texts for the loss; everything else is measured on the first")]
 

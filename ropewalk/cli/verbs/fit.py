@@ -92,8 +92,7 @@ Lengths = Annotated[
     ),
 ]
 JudgeOn = Annotated[
-    str,
-    typer.Option(metavar="CORPUS", help="a second corpus, of another kind, to test the answer on; '' for none"),
+    str, typer.Option(metavar="CORPUS", help="a second corpus, of another kind, to test the answer on; '' for none")
 ]
 Workers = Annotated[int, typer.Option(min=1, help="processes on this machine")]
 Out = Annotated[str, typer.Option("--out", "-o", metavar="FOLDER", help="folder for the extension and the report")]

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ropewalk.cli import completion
-from ropewalk.cli.models import Model, To, load_and_place, parse_for_model, require_known, require_plausible, target
+from ropewalk.cli.models import (
+    Model,
+    To,
+    extension_argument,
+    load_and_place,
+    parse_for_model,
+    require_plausible,
+    target,
+)
 from ropewalk.cli.output import AsJson, print_json
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue, Unreadable
 from ropewalk.files import read_text
@@ -26,15 +33,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NEW_TOKENS = 128  # default of --max-new-tokens
 
-Extension = Annotated[
-    str,
-    typer.Argument(
-        callback=require_known,
-        autocompletion=completion.extensions,
-        help="such as yarn or rerope+log_n; empty for the base model",
-        show_default=False,
-    ),
-]
+Extension = Annotated[str, extension_argument("such as yarn or rerope+log_n; empty for the base model")]
 Prompt = Annotated[str, typer.Option(help="the text to continue")]
 PromptFile = Annotated[str, typer.Option(metavar="FILE", help="a file with the prompt, such as book.txt")]
 Chat = Annotated[bool, typer.Option("--chat", help="the prompt is a user's message, in the model's chat template")]
@@ -226,11 +225,7 @@ def _write_json(tokenizer: Any, tokens: Iterator[int], read: int, extension: ext
 
 @contextmanager
 def _tokens(
-    request: GenerateRequest,
-    host: Any,
-    tokenizer: Any,
-    extension: extensions.Extension | None,
-    rule: Any,
+    request: GenerateRequest, host: Any, tokenizer: Any, extension: extensions.Extension | None, rule: Any
 ) -> Iterator[tuple[Iterator[int], WorkProgress]]:
     """The tokens of the extended model as they come, and the bar that shows how much of the prompt is read."""
     from ropewalk.cli.length_limits import limit_of, watched

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk import folders
-from ropewalk.cli import completion
-from ropewalk.cli.models import To, require_known, target
+from ropewalk.cli.models import To, extension_argument, model_argument, target
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.files import holds
 from ropewalk.hf.load_options import LoadOptions, require_plausible
 from ropewalk.hf.loading import silence_transformers, weight_files
-from ropewalk.models import named, path_of
+from ropewalk.models import named
 
 if TYPE_CHECKING:
     from ropewalk.methods.facts import Facts  # importing it takes a second
@@ -24,20 +23,12 @@ if TYPE_CHECKING:
 FILE = "ropewalk.html"
 LARGEST = 2**32  # bytes of weights that are read unasked
 Model = Annotated[
-    str,
-    typer.Argument(
-        callback=path_of,
-        autocompletion=completion.models,
-        help="a folder, a GGUF file, a config.json or a name on the hub; by default a usual Llama",
-        show_default=False,
-    ),
+    str, model_argument("a folder, a GGUF file, a config.json or a name on the hub; by default a usual Llama")
 ]
 Lines = Annotated[
     list[str] | None,
-    typer.Argument(
-        callback=require_known,
-        autocompletion=completion.extensions,
-        help="extensions that the page has beside the presets, such as yarn:factor=3; it shows the first two",
+    extension_argument(
+        "extensions that the page has beside the presets, such as yarn:factor=3; it shows the first two"
     ),
 ]
 Read = Annotated[

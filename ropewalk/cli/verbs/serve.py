@@ -15,11 +15,12 @@ import typer
 
 from ropewalk.cli.exit_status import STOPPED
 from ropewalk.cli.models import (
+    Model,
     RequestFactors,
     To,
+    extension_argument,
     load_and_place,
     request_factors as read_factors,
-    require_known,
     require_plausible,
     target,
 )
@@ -27,7 +28,7 @@ from ropewalk.errors import InvalidValue, not_installed
 from ropewalk.extension.notation import BARE, split_list
 from ropewalk.hf.load_options import LoadOptions
 from ropewalk.hf.loading import load_tokenizer
-from ropewalk.models import DEFAULT, NAME, path_of
+from ropewalk.models import DEFAULT, NAME
 
 if TYPE_CHECKING:
     from ropewalk.serve.server import HttpServer
@@ -40,26 +41,13 @@ MESSAGE = "ropewalk: stopped\n"
 KEY = "ROPEWALK_API_KEY"  # the environment's variable
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        callback=path_of,
-        help="a folder, a name on the hub, or default: the model that comes with Ropewalk",
-        show_default=False,
-    ),
-]
 Extension = Annotated[
-    str,
-    typer.Argument(
-        callback=require_known,
-        help="for requests that name none; by default rerope+log_n for Ropewalk's own model, else none",
-    ),
+    str, extension_argument("for requests that name none; by default rerope+log_n for Ropewalk's own model, else none")
 ]
 Host = Annotated[str, typer.Option(help="the address to bind; 0.0.0.0 is every network of this machine")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one, and prints it")]
 Extensions = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LINES", help="more extensions, such as yarn,rerope+log_n; may be repeated"),
+    list[str] | None, typer.Option(metavar="LINES", help="more extensions, such as yarn,rerope+log_n; may be repeated")
 ]
 ApiKey = Annotated[str, typer.Option(envvar=KEY, show_default=False, help="key that clients must send")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="bind beyond this machine without a key")]
@@ -172,11 +160,7 @@ def load(wanted: Serving) -> ServedModels:
     served = served_extensions(host, lines, target_len=target_len, request_factors=wanted.request_factors)
     model = ServedModel(host, served, size=PAGE, limit=wanted.cache_bytes)
     engine = Engine(
-        model,
-        tokenizer,
-        name=name_of(wanted.model),
-        max_running=wanted.max_running,
-        max_waiting=wanted.max_waiting,
+        model, tokenizer, name=name_of(wanted.model), max_running=wanted.max_running, max_waiting=wanted.max_waiting
     )
     engine.start()
     return ServedModels(engine, start, target_len)

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ropewalk.cli import completion
-from ropewalk.cli.models import To, require_known, target
+from ropewalk.cli.models import To, extension_argument, target
 from ropewalk.cli.output import AsJson, print_json
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.notation import length
@@ -19,14 +18,7 @@ from ropewalk.methods.docstrings import FACTORS, list_folder
 
 
 def show(
-    extension: Annotated[
-        str,
-        typer.Argument(
-            callback=require_known,
-            autocompletion=completion.extensions,
-            help="such as yarn:factor=8+log_n; empty lists everything",
-        ),
-    ] = "",
+    extension: Annotated[str, extension_argument("such as yarn:factor=8+log_n; empty lists everything")] = "",
     trained_len: Annotated[str, typer.Option(help="trained length of the model, such as 4096 or 4k")] = "4096",
     to: To = "",
     head_dim: Annotated[int, typer.Option(help="dimensions of a head")] = 128,

@@ -98,14 +98,19 @@ def _minus(losses: Sequence[float], others: Sequence[float]) -> tuple[float, ...
     return tuple(a - b for a, b in zip(losses, others, strict=True))
 
 
+def require_longer(length: int, known: int) -> None:
+    """Refuse a length within the trained one."""
+    if length <= known:
+        remedy = "a diagnosis compares positions within it and beyond"
+        raise DoesNotFit("length", f"above the trained length ({known})", length, remedy=remedy)
+
+
 def measure_sides(
     subject: Subject, line: str | Line = "", *, texts: int = 2, progress: Progress = lambda done, total, label: None
 ) -> Diagnosis:
     """Diagnose a model at the subject's longest length. Losses are of all texts, everything else of the first."""
     facts, length = subject.facts, subject.longest
-    if length <= facts.trained_len:
-        rule = f"above the trained length ({facts.trained_len})"
-        raise DoesNotFit("length", rule, length, remedy="a diagnosis compares positions within it and beyond")
+    require_longer(length, facts.trained_len)
     parsed = parse_for_config(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
     name = line.text if isinstance(line, Line) else line
     extensions = {BARE: Extension()} | ({name: parsed} if parsed != Extension() else {})
