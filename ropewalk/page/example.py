@@ -34,6 +34,7 @@ CORPORA = ("stdlib", "all:stdlib")  # as compare has them: the second where the 
 TIMES = (8, 6, 4, 3, 2, 1.5)  # lengths that are tried, in trained lengths
 MOST_TEXTS, CURVE_POINTS = 4, 256  # texts; and points of a curve
 READING_SECONDS = 30.0  # that reading under a line may take, by the estimate
+MOST_UNASKED = 1800.0  # seconds of all reading that nobody asked for
 MOSTLY = 0.9  # share of the places after a break that are outside
 HALF_A_NAT, SAME = 0.5, 0.25  # nats above the base model alone: from which a line is outside; up to which means agree
 
@@ -46,7 +47,9 @@ class Found(NamedTuple):
     more: float = 0.0  # nats beyond the trained length, above the base model alone
 
 
-def read_example(model: str, lines: Sequence[str], most: int | None, options: RunOptions) -> Json:
+def read_example(
+    model: str, lines: Sequence[str], most: int | None, options: RunOptions, *, asked: bool = True
+) -> Json:
     """What the page shows of a model that reads: the unchanged one and the lines, on the same texts.
 
     Args:
@@ -54,17 +57,21 @@ def read_example(model: str, lines: Sequence[str], most: int | None, options: Ru
         lines: extensions. What the model refuses is told, and not read.
         most: tokens of a text, at most; by default 8 trained lengths.
         options: how the model is loaded.
+        asked: whether somebody asked for it; if not, what takes long is refused.
     """
     with open_model(model, options) as opened:
         names, inspection = list(dict.fromkeys([BASE, *lines])), sizes(opened.model)
         known, free = inspection.facts.trained_len, is_free(model, opened.model, options)
         ids_n = calibration_text(opened.tokenizer, known)
-        cost = calibrated_in_fastest(opened.model, inspection, ids_n, free=free, workers=1)
+        with showing_progress("timing the model", shown="lines"):
+            cost = calibrated_in_fastest(opened.model, inspection, ids_n, free=free, workers=1)
         subject, texts, seconds = _subject(opened, cost, known, most, len(names) + 1)  # and the base model alone
-        ids_bn = torch.stack([subject.begun(passage, subject.longest) for passage in subject.passages(texts)])
         extensions, refused = _extensions(subject, names)
         what = "1 held-out text" if texts == 1 else f"{texts} held-out texts"
         label = f"reading {what} of {subject.longest:,} tokens under {', '.join(extensions)}"
+        if seconds > MOST_UNASKED and not asked:
+            raise DoesNotFit.because("--read", f"{label} takes about {minutes(seconds)}", remedy="--read reads it")
+        ids_bn = torch.stack([subject.begun(passage, subject.longest) for passage in subject.passages(texts)])
         with showing_progress(label, shown="lines") as bar:
             bar.note(f"{label}: about {minutes(seconds)}; --no-read leaves it out")
             begun = time.monotonic()

@@ -262,6 +262,17 @@ def test_a_model_with_weights_and_without_a_tokenizer(tmp_path, capsys):
     assert "tokenizer" in capsys.readouterr().err
 
 
+def test_what_takes_long_is_read_where_it_is_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ropewalk.page.example.MOST_UNASKED", 0.0)
+    place = tmp_path / "page.html"
+    assert run(["page", "default", "pi", "--to", "768", "-o", str(place)]) == 0
+    said = capsys.readouterr().err
+    assert re.search(
+        r"no text is read with the model: reading \d .* under rope, pi takes about .*; --read reads it", said
+    )
+    assert given(place.read_text("utf-8"))["example"] is None
+
+
 @pytest.mark.nightly
 def test_a_text_is_read_unless_it_is_left_out(tmp_path, capsys):
     place = tmp_path / "page.html"

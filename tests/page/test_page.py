@@ -381,7 +381,9 @@ def test_commands_name_a_model_that_is_found_anywhere_and_export_nothing_unchang
     first, python, served = page.locator("#use-b pre").all_inner_texts()
     assert first.splitlines()[1] == f"ropewalk export {named} yarn --to 4096 --target vllm -o FOLDER"
     assert python.endswith('rw.extend(model, "yarn", target_len=4096)')
-    assert served.startswith(f"vllm serve {named if '/' in model else 'MODEL'} --hf-overrides")
+    assert served == f"ropewalk export {named} yarn --to 4096 --config-only"  # by its own config, as Gemma needs
+    of_a_llama = opened("#lang=en&b=yarn", **DESK).locator("#use-b pre").last
+    assert of_a_llama.inner_text().startswith("vllm serve MODEL --hf-overrides")
 
 
 def test_warnings(opened):

@@ -35,7 +35,8 @@ Read = Annotated[
     bool | None,
     typer.Option(
         "--read/--no-read",
-        help="read held-out texts with the model, for loss and attention; by default where its weights are below 4 GiB",
+        help="read held-out texts with the model, for loss and attention; by default where its weights are below 4 GiB "
+        "and it takes half an hour at most",
         show_default=False,
     ),
 ]
@@ -115,9 +116,8 @@ def _example(
     from ropewalk.page.example import read_example
 
     try:
-        return read_example(
-            model, list(dict.fromkeys([*first_lines(lines), *lines])), target_len, RunOptions.of(options)
-        )
+        every = list(dict.fromkeys([*first_lines(lines), *lines]))
+        return read_example(model, every, target_len, RunOptions.of(options), asked=bool(wanted))
     except RopewalkError as reason:  # a folder without a tokenizer, a corpus without a text of that length
         if wanted:
             raise

@@ -8,8 +8,7 @@ Ropewalk.use = (() => {
   const { problem } = Ropewalk.lines;
   // As commands take it: a name on the hub, or the model that comes with Ropewalk. A folder's name says nothing elsewhere.
   const { named } = Ropewalk.given,
-    ON_HUB = /^[\w.-]+\/[\w.-]+$/.test(named) ? named : "MODEL",
-    MODEL = named === "default" ? named : ON_HUB;
+    MODEL = named === "default" || /^[\w.-]+\/[\w.-]+$/.test(named) ? named : "MODEL";
   const ENGINES = { vllm: "vLLM", sglang: "SGLang", "llama.cpp": "llama.cpp" };
 
   function draw(sides) {
@@ -43,9 +42,13 @@ Ropewalk.use = (() => {
       ...titled("command_line", shell(line, way, length)),
       ...titled("in_python", python(line, way, length)),
       ...engineRows(engines),
-      ...titled("engine_flags", flags && `vllm serve ${ON_HUB} ${flags}`),
+      ...titled("engine_flags", flags && plainVllm(line, length, flags)),
     ];
   }
+
+  // The flags are those of a Llama: for a model of one's own, what prints them by its own config.
+  const plainVllm = (line, length, flags) =>
+    Ropewalk.given.usual ? `vllm serve MODEL ${flags}` : `ropewalk export ${MODEL} ${quoted(line)} --to ${length} --config-only`;
 
   // One command that measures both; nothing where one of them changes weights or combines contexts.
   function both({ a, b }) {
