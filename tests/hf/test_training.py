@@ -112,7 +112,8 @@ def test_trainer_goes_on_where_it_was_stopped(tmp_path, texts, text):
     torch.testing.assert_close(logits(again, IDS), expected, **CLOSE)
 
 
-def test_what_accelerate_prepares(texts):
+def test_what_accelerate_prepares(texts, monkeypatch):
+    monkeypatch.setattr(accelerate.state.AcceleratorState, "_shared_state", {})  # or the precision of an earlier test
     model, alone = small(), small()
     rows = torch.tensor(texts["input_ids"][:2])
     with extended(model, TEXT), extended(alone, TEXT):

@@ -20,6 +20,8 @@ from ropewalk.page.example import curves, read_example
 from hf.models import tiny
 from page.conftest import given
 
+pytestmark = pytest.mark.nightly
+
 DESK = {"viewport": {"width": 1280, "height": 900}}
 TRAINED = 64
 LINES = ("rerope+log_n", "window:window=100")
@@ -172,7 +174,6 @@ def shown(tmp_path_factory, example):
     return place.as_uri()
 
 
-@pytest.mark.nightly
 def test_the_page_opens_with_what_the_model_showed(opened, shown):
     page = opened("#lang=en&a=rope&b=rerope+log_n", address=shown, **DESK)
     assert page.text_content("#lead-sentence") == "The base model breaks at 600 tokens; rerope+log_n reads on to 768."
@@ -208,7 +209,6 @@ def test_names_of_marks_stand_above_the_plot(opened, shown):
     assert plot["y"] - chart["y"] >= 2 * 14
 
 
-@pytest.mark.nightly
 def test_a_picture_names_its_lines_and_the_page_its_model(opened, shown, example):
     page = opened("#lang=en&a=rope&b=rerope%2Blog_n", address=shown, **DESK)
     assert page.title() == f"rope | rerope+log_n · {example['model']} · Ropewalk"
@@ -251,7 +251,6 @@ def test_keys_of_the_token_under_the_pointer_or_the_keyboard(opened, shown, exam
     assert widths == pytest.approx([100 * weight / max(weights) for weight in weights], abs=0.6)  # one scale for both
 
 
-@pytest.mark.nightly
 def test_a_model_with_weights_and_without_a_tokenizer(tmp_path, capsys):
     tiny("llama").save_pretrained(tmp_path / "model")
     place = tmp_path / "page.html"
@@ -273,7 +272,6 @@ def test_what_takes_long_is_read_where_it_is_asked_for(tmp_path, capsys, monkeyp
     assert given(place.read_text("utf-8"))["example"] is None
 
 
-@pytest.mark.nightly
 def test_a_text_is_read_unless_it_is_left_out(tmp_path, capsys):
     place = tmp_path / "page.html"
     assert run(["page", "default", "pi", "--to", "768", "-o", str(place)]) == 0

@@ -57,6 +57,7 @@ def test_what_it_shows_and_holds(result, tmp_path):
     assert len(stored["trials"]) == TRIALS
 
 
+@pytest.mark.nightly
 def test_the_model_is_saved_for_the_engine_of_the_goal(result, model, tmp_path):
     assert "vllm serve" in result.save(tmp_path / "model")
     ids = torch.arange(60)[None]

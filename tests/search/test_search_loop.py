@@ -30,6 +30,7 @@ from search.synthetic import (
 )
 
 
+@pytest.mark.nightly
 def test_the_known_optimum_of_static_schedules_is_found():
     own = study()
     search(own, goal(), Distance(), trials=80)

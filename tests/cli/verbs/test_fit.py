@@ -54,6 +54,7 @@ def test_an_answer_with_its_evidence_and_what_to_load(place, answered):
         assert torch.allclose(loaded(ids).logits, bare(ids).logits, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_the_same_command_goes_on_and_measures_nothing_again(place, answered, capsys, monkeypatch):
     out, _ = answered
     first = json.loads((out / "results.json").read_text())

@@ -150,6 +150,7 @@ KEYS = (*RULES, "short_factor", "long_factor", "mrope_section")
 WHOLE = {**LLAMA3, **LONGROPE}
 
 
+@pytest.mark.nightly
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(
     some.one_of(some.sampled_from(["llama", "phi3", "deepseek_v3", "glm4", "gpt_oss", "mixtral", "ministral3"])),

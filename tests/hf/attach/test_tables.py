@@ -429,7 +429,7 @@ def test_any_attention_of_the_models(attention):
         assert error(padded(model), expected) < CLOSE
 
 
-@pytest.mark.sampled(cases=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("cached", [False, True])
 def test_compiled_as_one_graph(llama, cached):
     torch._dynamo.reset()

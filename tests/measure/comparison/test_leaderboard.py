@@ -21,6 +21,8 @@ from ropewalk.measure.tasks import Context, Damage, Needle
 from measure.report.made_up import comparison
 from measure.subjects import TRAINED, model, subject
 
+pytestmark = pytest.mark.nightly
+
 TARGET = 64
 
 
@@ -67,7 +69,6 @@ def board(who, tmp_path_factory):
     return raced(who, tmp_path_factory.mktemp("whole"), more=["rerope+log_n"])
 
 
-@pytest.mark.nightly
 def test_what_is_hopeless_is_dropped_at_once_and_said_so(board):
     pi = next(drop for drop in board.dropped if drop.line == "pi")
     assert (pi.round, pi.texts, pi.threshold) == (1, 4, 0.05)
@@ -117,7 +118,6 @@ def test_a_line_that_is_not_measured_is_named_with_the_reason(who):
     assert not {one.line.text for one in racing} & set(why)
 
 
-@pytest.mark.nightly
 def test_the_last_round_has_all_samples_of_every_task(who, tmp_path):
     """Rounds follow the texts of `context`; another task may have more samples."""
     found = raced(who, tmp_path, tasks=(Context(samples=8), Damage(samples=40)))
@@ -140,7 +140,6 @@ def test_the_report_is_of_the_lines_that_are_left(board):
     assert {one.line for one in board.comparison.candidates} == {entry.candidate.line for entry in board.entries}
 
 
-@pytest.mark.nightly
 def test_resumed_it_is_uninterrupted(who, board, tmp_path):
     """Ended by an error in each round; what is stored is not measured again."""
     seen, first = [], []
@@ -168,7 +167,6 @@ def test_resumed_it_is_uninterrupted(who, board, tmp_path):
     assert (again.dropped, again.left_out, again.rounds) == (board.dropped, board.left_out, board.rounds)
 
 
-@pytest.mark.nightly
 def test_when_time_is_up_the_last_whole_round_counts(who, board, tmp_path):
     calls = []
 
@@ -190,7 +188,6 @@ def test_too_few_texts_are_refused_before_anything_is_measured(who, tmp_path):
         raced(who, tmp_path, tasks=(Context(samples=500),), measuring=None)
 
 
-@pytest.mark.nightly
 def test_who_runs_out_of_memory_is_left_out(who, tmp_path):
     yarn = rw.parse("yarn:factor=2")
 
@@ -205,7 +202,6 @@ def test_who_runs_out_of_memory_is_left_out(who, tmp_path):
     assert "yarn" not in {entry.candidate.line for entry in found.entries}
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(("value", "why"), [(math.nan, "NaN loss"), (math.inf, "infinite loss")])
 @pytest.mark.parametrize("broken", ["yarn:factor=2", ""], ids=["an extension", "the base model"])
 def test_who_has_no_loss_is_left_out_and_protects_nobody(who, board, tmp_path, value, why, broken):
@@ -224,7 +220,6 @@ def test_who_has_no_loss_is_left_out_and_protects_nobody(who, board, tmp_path, v
     assert all(math.isfinite(entry.behind.value) for entry in found.entries)
 
 
-@pytest.mark.nightly
 def test_harm_that_is_no_number_protects_nobody(who, tmp_path):
     """Nothing is below NaN: others must still count as no worse than a line with such harm."""
     pi = rw.parse("pi:factor=2")
@@ -237,7 +232,6 @@ def test_harm_that_is_no_number_protects_nobody(who, tmp_path):
     assert "pi" in {drop.line for drop in raced(who, tmp_path, measuring=measuring).dropped}
 
 
-@pytest.mark.nightly
 def test_with_the_context_alone_the_other_columns_are_empty(who, tmp_path):
     found = raced(who, tmp_path, tasks=(Context(samples=2),))
     assert {(entry.right, entry.harm) for entry in found.entries} == {(None, None)}
@@ -284,7 +278,6 @@ def test_lines_of_the_caller_take_part_once(who):
     assert taking_part[-1].needs == "tuning"
 
 
-@pytest.mark.nightly
 def test_what_the_caller_names_is_measured_to_the_end_whatever_presets_are_left_out(who, tmp_path):
     """A preset that must be trained with is left out by itself, and takes part where it is named."""
     found = raced(who, tmp_path, more=["alibi"], tasks=(Context(samples=24), Damage(samples=4)))

@@ -56,6 +56,7 @@ def test_every_diagnostic_has_its_figure(drawn):
         json.dumps(each.chart.to_json(), allow_nan=False)
 
 
+@pytest.mark.nightly
 def test_every_figure_has_its_place_on_the_page(found, drawn):
     page = page_of(found)
     assert {figure.name for figure in page.figures} == set(drawn)

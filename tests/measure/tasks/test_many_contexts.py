@@ -59,6 +59,7 @@ def test_what_is_right_is_what_the_model_writes(carried, pooling, line):
             assert measured["context_right"] == pytest.approx(sum(sources) / count, abs=1.01 / count)
 
 
+@pytest.mark.nightly
 def test_rows_are_read_in_batches_of_equal_length(carried, monkeypatch):
     prompts = ManyContexts(samples=2).prompts(carried, 1536, 0)
     whole = read(carried, prompts)
