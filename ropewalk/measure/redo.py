@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,9 +92,19 @@ def redo(
     settings, marks = row["settings"], row["settings"]["marks"]
     admit(settings["extension"], path.parent, trusted=run.trust_remote_code)
     line = Line(row["line"], (), Extension.from_json(settings["extension"]))
-    tasks = tasks_stored(settings["tasks"])
-    few = samples is not None and whole_number("samples", samples, least=FEWEST_TEXTS) < max(t.samples for t in tasks)
-    tasks = tuple(replace(task, samples=min(task.samples, samples or task.samples)) for task in tasks)
+    whole = tasks_stored(settings["tasks"])
+    few = samples is not None and whole_number("samples", samples, least=FEWEST_TEXTS) < max(t.samples for t in whole)
+    tasks = tuple(replace(task, samples=min(task.samples, samples or task.samples)) for task in whole)
+    # Of fewer texts a task may ask something else, as at depths that are spread over them.
+    same = {
+        (task.title, text)
+        for task, was in zip(tasks, whole, strict=True)
+        for text in range(task.samples)
+        if task.identity(text) == was.identity(text)
+    }
+    if not same:
+        rule = f"{max(task.samples for task in whole)}, since {tasks[0].title} asks something else of fewer texts"
+        raise DoesNotFit("samples", rule, samples, remedy="leave it out")
     model = model or _model_of(row, path)
     if isinstance(model, str | Path):
         stated, dtype = marks.get("trained_len"), marks["dtype"].removeprefix("torch.")
@@ -116,7 +126,7 @@ def redo(
 
         how: dict[str, Any] = {"tasks": tasks, "measuring": measuring_by(run), "progress": progress}
         again = measure_candidates(subject, [line], settings["lengths"], Store(Path(place, "cells.sqlite")), **how)
-    before, now = _by_text(row, path, again) if few else _condensed(row, again)
+    before, now = _by_text(row, path, again, same) if few else _condensed(row, again)
     return RedoneRow(row["line"], is_current(path, row), tuple(compared(before, now)))
 
 
@@ -154,27 +164,29 @@ def _condensed(row: Json, again: Comparison) -> tuple[Json, Json]:
     return before, now
 
 
-def _by_text(row: Json, path: Path, again: Comparison) -> tuple[Json, Json]:
+def _by_text(row: Json, path: Path, again: Comparison, same: Set[tuple[str, int]]) -> tuple[Json, Json]:
     """The losses of the texts that were read now, as they lie beside a row, and as they are."""
     before = {
         name: loss
         for line, parts in read_records(path, row).items()
         for part in parts
-        for name, loss in _losses(line, part["task"], part["length"], part["samples"])
+        for name, loss in _losses(line, part["task"], part["length"], part["samples"], same)
     }
     now = {
         name: rounded(loss)
         for one in again.candidates
         for part in one.rows
-        for name, loss in _losses(one.line, part.task.title, part.length, part.samples)
+        for name, loss in _losses(one.line, part.task.title, part.length, part.samples, same)
     }
     return {name: loss for name, loss in before.items() if name in now}, now
 
 
-def _losses(line: str, task: str, length: int, samples: Sequence[Json]) -> Iterator[tuple[str, float]]:
-    for number, sample in enumerate(samples, 1):
-        if "loss" in sample:
-            yield f"{name_of(line)}: {task} at {length:,}, text {number}", sample["loss"]
+def _losses(
+    line: str, task: str, length: int, samples: Sequence[Json], same: Set[tuple[str, int]]
+) -> Iterator[tuple[str, float]]:
+    for number, sample in enumerate(samples):
+        if "loss" in sample and (task, number) in same:
+            yield f"{name_of(line)}: {task} at {length:,}, text {number + 1}", sample["loss"]
 
 
 def compared(before: Mapping[str, Any], now: Mapping[str, Any], name: str = "") -> Iterator[RedoneFigure]:

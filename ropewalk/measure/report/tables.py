@@ -306,13 +306,12 @@ def change_head(comparison: Comparison) -> str:
     return f"loss minus base {standard(comparison)} [95% CI]"
 
 
-def size(count: int) -> str:
-    """Bytes in a readable unit."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count /= 1024  # type: ignore[assignment]
-    return f"{count:.3g} GiB"
+def size(count: float) -> str:
+    """Bytes in a readable unit, of three digits at most."""
+    unit = 0
+    while count >= 999.5 and unit < 4:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
 def short(length: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -140,40 +139,6 @@ class Mixture(Dataset[Row]):
         return row
 
 
-def mix_by_length(
-    corpus: TokenizedCorpus,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    edges: Sequence[int],
-    shares: Sequence[float],
-    length: int,
-    count: int,
-    seed: int = 0,
-    **more: Any,
-) -> Mixture:
-    """Rows of short and of long documents, by shares. A row holds documents of one range of lengths.
-
-    Args:
-        corpus: the documents, as tokens.
-        tokenizer: the model's.
-        edges: rising numbers of tokens, which divide documents into ranges.
-        shares: of the rows, one more than edges: the first is for documents below the first edge, and so on.
-        length: tokens of a row.
-        count: rows in all.
-        seed: of the order of documents and of the draw by shares.
-        more: passed on to every `PackedRows`.
-    """
-    if list(edges) != sorted(set(edges)) or len(shares) != len(edges) + 1:
-        raise InvalidValue("edges", f"rising, and one fewer than shares ({len(shares)})", list(edges))
-    parts = []
-    for share, (shortest, longest) in zip(shares, pairwise([0, *edges, None]), strict=True):
-        if share > 0:
-            documents = corpus.between(shortest or 0, longest)
-            _require_documents(documents, shortest, longest)
-            parts.append((share, PackedRows(documents, tokenizer, length=length, count=count, seed=seed, **more)))
-    return Mixture(parts, count=count, seed=seed)
-
-
 def mix_two_lengths(
     corpus: TokenizedCorpus,
     tokenizer: PreTrainedTokenizerBase,
@@ -191,12 +156,19 @@ def mix_two_lengths(
     stretched from its first token on; here the table belongs to the row of attention, in training as in use.
 
     Args:
+        corpus: the documents, as tokens.
+        tokenizer: the model's.
         short: tokens of a short text.
         share: of the rows that hold short texts.
-        more: passed on to the rows of longer documents. All others are as in `mix_by_length`.
+        length: tokens of a row.
+        count: rows in all.
+        seed: of the order of documents and of the draw by shares.
+        more: passed on to the rows of longer documents.
     """
     longer = corpus.between(short + 1)
-    _require_documents(longer, short + 1, None)
+    if not len(longer):
+        rule = f"one with documents of {short + 1} or more tokens"
+        raise DoesNotFit("corpus", rule, "none", remedy="shorten the short texts, or take another corpus")
     how: dict[str, Any] = {"length": length, "count": count, "seed": seed}
     parts = [
         (share, PackedRows(Passages(corpus, short), tokenizer, **how)),
@@ -213,9 +185,3 @@ def _require_alike(parts: Sequence[Dataset[Row]]) -> None:
         if kind != kinds[0]:
             rule = f"of one kind and length in all data sets ({kinds[0]})"
             raise DoesNotFit("rows", rule, kind, remedy="mix first, then number the mixture")
-
-
-def _require_documents(documents: TokenizedCorpus, shortest: int | None, longest: int | None) -> None:
-    if not len(documents):
-        rule = f"one with documents of {shortest} or more tokens" + (f", below {longest}" if longest else "")
-        raise DoesNotFit("corpus", rule, "none", remedy="move the edges, or take another corpus")

@@ -1,7 +1,6 @@
 """Perplexities by their definitions: windows cut and weighed by hand, one pass against separate ones."""
 
 import math
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -9,15 +8,9 @@ from torch.nn.functional import cross_entropy
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.hf import extended
-from ropewalk.measure.metrics import perplexity as perplexities
 from ropewalk.measure.metrics.perplexity import (
     breakdown,
-    depends_on_length,
-    perplexity,
-    rolling_perplexity,
     strided_losses,
-    strided_perplexity,
-    truncated_perplexity,
 )
 from ropewalk.measure.tasks import Perplexity
 
@@ -38,63 +31,6 @@ def llama(**changed):
     return tiny("llama", num_hidden_layers=2, initializer_range=0.1, **changed)
 
 
-def test_weights_by_hand():
-    got = perplexity("some", [torch.tensor([1.0, 1.0, 1.0]), torch.tensor([5.0])])
-    assert got.by_token.value == pytest.approx(math.exp((3 * 1 + 5) / 4))
-    assert got.by_text.value == pytest.approx(math.exp((1 + 5) / 2))
-    assert (got.name, got.tokens) == ("some", 4)
-    # Student's interval around 2 and around 3. By tokens: without one text the mean is 5, without the other it is 1, so
-    # the jackknife's error is sqrt(((5 - 2)^2 + (1 - 2)^2) / 2). By texts it is s / sqrt n = 2.
-    assert math.log(got.by_token.low) == pytest.approx(2 - math.sqrt(5) * 12.706)
-    assert got.by_text.high == pytest.approx(math.exp(3 + 2 * 12.706))
-    assert perplexity("wild", [torch.tensor([1.0]), torch.tensor([400.0])]).by_text.high == math.inf
-
-
-@pytest.mark.parametrize("text", ["", "pi:factor=2", "yarn:factor=4", "dynamic_yarn", "rerope:window=8+log_n"])
-def test_one_pass_gives_what_separate_passes_give(text):
-    """Dynamic schedules belong to the row here, and stand still as well."""
-    model, lengths = llama(), [9, 40, 61]
-    with extended(model, text) if text else nullcontext():
-        one = truncated_perplexity(model, TEXTS, lengths, one_pass=True)
-        each = {length: [losses(model, own[:length]) for own in TEXTS] for length in lengths}
-    for length in lengths:
-        expected = math.exp(torch.cat(each[length]).mean())
-        assert one[length].by_token.value == pytest.approx(expected, rel=1e-4)
-        assert one[length].tokens == 3 * (length - 1)
-
-
-def dynamic():
-    """transformers' own dynamic scaling, which stretches all of a batch by its longest text."""
-    return llama(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 8.0})
-
-
-def test_one_pass_is_refused_where_a_schedule_follows_the_length():
-    model, lengths = dynamic(), [20, 61]
-    assert depends_on_length(model)
-    with pytest.raises(DoesNotFit, match="one_pass is impossible: the checkpoint's own schedule depends on the length"):
-        truncated_perplexity(model, TEXTS, lengths, one_pass=True)
-    got = truncated_perplexity(model, TEXTS, lengths)
-    for length in lengths:
-        expected = math.exp(torch.cat([losses(model, own[:length]) for own in TEXTS]).mean())
-        assert got[length].by_token.value == pytest.approx(expected, rel=1e-4)
-    long = math.exp(torch.cat([losses(model, own[:61])[:19] for own in TEXTS]).mean())
-    assert got[20].by_token.value != pytest.approx(long, rel=1e-3)  # the result of one pass
-
-
-def test_an_extension_in_its_place_stands_still():
-    model = dynamic()
-    with extended(model, "dynamic_ntk"):
-        assert not depends_on_length(model)
-    assert depends_on_length(model)
-
-
-def test_one_pass_reads_each_text_once(monkeypatch):
-    read, judge = [], perplexities.score_tokens
-    monkeypatch.setattr(perplexities, "score_tokens", lambda *given, **named: read.append(1) or judge(*given, **named))
-    truncated_perplexity(llama(), TEXTS, [9, 20, 40])
-    assert len(read) == len(TEXTS)
-
-
 @pytest.mark.parametrize(("window", "stride"), [(20, 5), (20, 19), (20, 20), (60, 7)])
 def test_windows_by_hand(window, stride):
     """Every token once, given all that its window has before it."""
@@ -109,43 +45,15 @@ def test_windows_by_hand(window, stride):
     torch.testing.assert_close(got, torch.cat(expected), rtol=1e-4, atol=1e-4)
 
 
-def test_windows_that_touch_are_rolling():
-    model, window = llama(), 20
-    apart = [losses(model, own[a : a + window + 1]) for own in TEXTS for a in range(0, len(own) - 21, window)]
-    rest = [losses(model, own[-21:])[-((len(own) - 1) % window or window) :] for own in TEXTS]
-    expected = torch.cat(apart + rest)
-    one, other = (
-        rolling_perplexity(model, TEXTS, window=window),
-        strided_perplexity(model, TEXTS, window=window, stride=window),
-    )
-    assert one[1:] == other[1:]
-    assert one.name == "rolling(20)"
-    assert one.tokens == len(expected) == 70 + 61 + 90 - 3
-    assert one.by_token.value == pytest.approx(math.exp(expected.mean()), rel=1e-4)
-
-
-def test_weights_differ_where_texts_do():
-    model = llama()
-    got = strided_perplexity(model, TEXTS, window=20, stride=10)
-    each = [strided_losses(model, own, window=20, stride=10) for own in TEXTS]
-    assert got.by_token.value == pytest.approx(math.exp(torch.cat(each).mean()), rel=1e-5)
-    assert got.by_text.value == pytest.approx(math.exp(torch.stack([own.mean() for own in each]).mean()), rel=1e-5)
-    assert abs(got.by_token.value - got.by_text.value) > 1e-3 * got.by_token.value
-
-
 @pytest.mark.parametrize("stride", [0, 21])
 def test_strides_outside_their_window(stride):
     with pytest.raises(InvalidValue, match=r"stride must be from 1 to the window \(20\)"):
-        strided_perplexity(llama(), TEXTS, window=20, stride=stride)
+        strided_losses(llama(), TEXTS[0], window=20, stride=stride)
 
 
-def test_texts_that_are_too_short():
-    with pytest.raises(DoesNotFit, match="texts must be at least one, of at least 62 tokens each, got 61"):
-        truncated_perplexity(llama(), TEXTS, [20, 62])
-    with pytest.raises(DoesNotFit, match="at least 62 tokens each, got 61"):
-        rolling_perplexity(llama(), TEXTS, window=61)
-    with pytest.raises(DoesNotFit, match="at least one"):
-        truncated_perplexity(llama(), [], [20])
+def test_a_text_that_is_too_short():
+    with pytest.raises(DoesNotFit, match="text must be at least 62 tokens, got 61"):
+        strided_losses(llama(), TEXTS[1], window=61, stride=61)
 
 
 def test_breakdown_by_hand():
@@ -158,6 +66,7 @@ def test_breakdown_by_hand():
     spike[50] = 5.0
     assert breakdown(spike, width=40) is None
     assert breakdown(spike, width=10) == 50
+    assert breakdown(torch.tensor([0.0] * 8 + [math.nan] * 56), width=4) == 8  # a model that answers NaN broke there
     with pytest.raises(InvalidValue, match="width must be from 1 to the 200 positions, got 201"):
         breakdown(excess, width=201)
 

@@ -230,7 +230,10 @@ def test_a_terminal_shows_the_columns_that_were_measured(made):
     assert [column.header for column in terminal(few)[0].columns][2:] == ["short damage", "time", "cache"]
 
 
-@pytest.mark.parametrize(("count", "words"), [(512, "512 B"), (2048, "2 KiB"), (3 * 2**20, "3 MiB"), (2**33, "8 GiB")])
+SIZES = [(512, "512 B"), (2048, "2 KiB"), (3 * 2**20, "3 MiB"), (2**33, "8 GiB"), (2**40, "1 TiB"), (1010, "0.986 KiB")]
+
+
+@pytest.mark.parametrize(("count", "words"), SIZES)
 def test_sizes(count, words):
     assert size(count) == words
 

@@ -7,7 +7,7 @@ import torch
 
 from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.methods.positions import Randomized
-from ropewalk.train.data.numbering import Mixture, NumberedRows, mix_by_length, mix_two_lengths
+from ropewalk.train.data.numbering import Mixture, NumberedRows, mix_two_lengths
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.data.tokens import tokenise
 
@@ -32,22 +32,6 @@ def test_documents_by_length(tmp_path):
     assert all(len(short[n]) == length < edge for n, length in enumerate(short.lengths))
     assert all(len(long[n]) == length >= edge for n, length in enumerate(long.lengths))
     assert len(tokens.between(int(long.lengths.min()), int(long.lengths.min()) + 1)) >= 1  # from, and without
-
-
-def test_shares_of_tokens_are_what_was_asked_for(tmp_path):
-    tokens, shares = corpus(tmp_path), (0.7, 0.3)
-    rows = mix_by_length(tokens, tokenizer(), edges=[400], shares=shares, length=64, count=2000)
-    long = {tuple(piece.tolist()) for n in range(len(tokens)) if len(tokens[n]) >= 400 for piece in triples(tokens[n])}
-    short = {tuple(piece.tolist()) for n in range(len(tokens)) if len(tokens[n]) < 400 for piece in triples(tokens[n])}
-    kinds = Counter()
-    for n in range(0, 2000, 5):
-        inside = {tuple(piece.tolist()) for piece in triples(rows[n]["input_ids"].numpy())}
-        kinds["short" if len(inside & short) > len(inside & long) else "long"] += 1
-    assert kinds["short"] / 400 == pytest.approx(0.7, abs=0.07)  # three standard errors
-
-
-def triples(tokens):
-    return torch.as_tensor(tokens).unfold(0, 12, 1)
 
 
 def test_a_part_is_read_row_by_row_in_order(tmp_path):
@@ -76,11 +60,6 @@ def test_what_is_refused(tmp_path):
     for other in (longer, NumberedRows(packs, Randomized(limit=100))):  # none makes a batch with these
         with pytest.raises(DoesNotFit, match=r"of one kind and length in all data sets .*mix first, then number"):
             Mixture([(0.5, packs), (0.5, other)], count=10)
-    given = {"length": 32, "count": 20}
-    with pytest.raises(InvalidValue, match="edges must be rising"):
-        mix_by_length(tokens, tokenizer(), edges=[400], shares=[1.0], **given)
-    with pytest.raises(DoesNotFit, match=r"one with documents of 90000 or more tokens"):
-        mix_by_length(tokens, tokenizer(), edges=[90_000], shares=[0.5, 0.5], **given)
 
 
 def test_short_texts_and_long_documents_in_rows_of_one_length(tmp_path):
