@@ -17,8 +17,8 @@ from transformers import DynamicCache
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import read_line
-from ropewalk.hf import score_tokens
 from ropewalk.hf.probe.facts import parse_for_config
+from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.opened_model import open_model
 from ropewalk.measure.tasks import Context

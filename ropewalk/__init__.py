@@ -23,23 +23,17 @@ if TYPE_CHECKING:
     from ropewalk.extension.extension import Extension
     from ropewalk.extension.inputs import Tokens
     from ropewalk.extension.parsing import parse
-    from ropewalk.hf import (
-        ape_stream,
-        contrast_stream,
-        convert,
-        extend,
-        extended,
-        inspect,
-        load,
-        nbce_generate,
-        nbce_stream,
-        push_to_hub,
-        save,
-        score,
-        stream,
-        writing,
-    )
+    from ropewalk.hf.attach.extend import extend, extended
     from ropewalk.hf.load_options import LoadOptions
+    from ropewalk.hf.runtime.caches import writing
+    from ropewalk.hf.use.contexts import nbce_generate, nbce_stream
+    from ropewalk.hf.use.contrast import contrast_stream
+    from ropewalk.hf.use.convert import convert
+    from ropewalk.hf.use.inspect import inspect
+    from ropewalk.hf.use.long_text import score, stream
+    from ropewalk.hf.use.parallel import ape_stream
+    from ropewalk.hf.use.push import push_to_hub
+    from ropewalk.hf.use.save import load, save
     from ropewalk.measure.arguments import RunOptions
     from ropewalk.measure.compare import compare
     from ropewalk.measure.diagnose import diagnose
@@ -92,22 +86,6 @@ __all__ = [
 ]
 
 # Importing torch takes a second, transformers another: each name is imported when it is first asked for.
-_OF_MODELS = (
-    "ape_stream",
-    "contrast_stream",
-    "convert",
-    "extend",
-    "extended",
-    "inspect",
-    "load",
-    "nbce_generate",
-    "nbce_stream",
-    "push_to_hub",
-    "save",
-    "score",
-    "stream",
-    "writing",
-)
 _LATER = {
     "Conditions": "search.conditions",
     "Extension": "extension.extension",
@@ -116,17 +94,30 @@ _LATER = {
     "RunOptions": "measure.arguments",
     "SearchOptions": "search.fit",
     "Tokens": "extension.inputs",
+    "ape_stream": "hf.use.parallel",
     "attend": "attention",
     "check": "engines.check.check",
     "cite": "extension.citations",
     "compare": "measure.compare",
+    "contrast_stream": "hf.use.contrast",
+    "convert": "hf.use.convert",
     "diagnose": "measure.diagnose",
     "export": "engines.export",
+    "extend": "hf.attach.extend",
+    "extended": "hf.attach.extend",
     "fit": "search.fit",
+    "inspect": "hf.use.inspect",
     "leaderboard": "measure.leaderboard",
+    "load": "hf.use.save",
+    "nbce_generate": "hf.use.contexts",
+    "nbce_stream": "hf.use.contexts",
     "parse": "extension.parsing",
+    "push_to_hub": "hf.use.push",
     "reference_attention": "equation",
-    **dict.fromkeys(_OF_MODELS, "hf"),
+    "save": "hf.use.save",
+    "score": "hf.use.long_text",
+    "stream": "hf.use.long_text",
+    "writing": "hf.runtime.caches",
 }
 
 

@@ -47,7 +47,7 @@ def measured(text: str, count: int, place: Place, left: float) -> list[Row]:
     began, piece = time.perf_counter(), place.either(PIECE, 130)
     readings, losses = [Reading(0, 0.0, memory(place))], 0.0
     with rw.extended(model, text, target_len=count):
-        from ropewalk.hf import read
+        from ropewalk.hf.use.long_text import read
 
         for chunk in read(model, ids, piece=piece):
             losses += float(chunk.losses.double().sum())

@@ -66,7 +66,7 @@ def small_models() -> Any:
     if importlib.util.find_spec("transformers") is None:
         raise Skipped("transformers is not installed")
     try:
-        importlib.import_module("ropewalk.hf")
+        importlib.import_module("ropewalk.hf.attach.extend")
         return importlib.import_module("ropewalk.train.small_models")
     except ImportError as error:
         raise Skipped(f"this transformers is not one that the package supports: {error}") from error

@@ -17,9 +17,9 @@ from ropewalk.errors import DoesNotFit, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
 from ropewalk.files import finite, record_json
-from ropewalk.hf import extended, save as write_model
-from ropewalk.hf.attach.extend import require_beyond
+from ropewalk.hf.attach.extend import extended, require_beyond
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
+from ropewalk.hf.use.save import save as write_model
 from ropewalk.measure.arguments import FEWEST_TEXTS, RunOptions, seconds, whole_number
 from ropewalk.measure.comparison.plan import in_precision, is_free
 from ropewalk.measure.diagnostics.attention_weights import mass_far_by_key_head

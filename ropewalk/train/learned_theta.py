@@ -28,7 +28,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.static import static_table
-from ropewalk.hf import extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import TABLES, handle_of, host_of
 from ropewalk.hf.attach.saving import store_unchecked
 from ropewalk.hf.probe.rotation import rotary_modules

@@ -13,10 +13,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import torch
 from transformers import PreTrainedModel
 
+from ropewalk import extend, extended, load
 from ropewalk.errors import Conflict, DoesNotFit
 from ropewalk.files import read_record
 from ropewalk.folders import write_whole
-from ropewalk.hf import extend, extended, load
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.comparison.store import provenance
 from ropewalk.measure.material.subject import FILLERS, Subject, marks_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import GPT2LMHeadModel, PreTrainedModel
 
-from ropewalk.hf import convert, extended, load
+from ropewalk import convert, extended, load
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 from ropewalk.measure.metrics.losses import TokenLosses, repeat_texts, token_losses
 from ropewalk.methods.surgery import MHAToGQA, StretchPositions

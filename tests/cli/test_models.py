@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
+from ropewalk import inspect
 from ropewalk.cli.main import run
 from ropewalk.cli.models import folder_for
 from ropewalk.cli.parser import EXAMPLES
@@ -20,7 +21,6 @@ from ropewalk.cli.verbs.page import page
 from ropewalk.cli.verbs.train import train
 from ropewalk.engines.targets import ENGINES as RULES, TARGETS
 from ropewalk.errors import Unreadable
-from ropewalk.hf import inspect
 from ropewalk.models import DEFAULT
 
 from hf.models import tiny

@@ -6,9 +6,8 @@ import sqlite3
 import pytest
 import torch
 
-from ropewalk import Extension, parse
+from ropewalk import Extension, extend, extended, load, parse
 from ropewalk.cli.main import run
-from ropewalk.hf import extend, extended, load
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import token_losses

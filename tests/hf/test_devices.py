@@ -5,9 +5,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from ropewalk import convert, extend, extended, load, save, score, stream
 from ropewalk.engines.export import export
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf import convert, extend, extended, load, save, score, stream
 from ropewalk.measure.material.subject import Subject
 
 from hf.architectures import small

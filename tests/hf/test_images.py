@@ -7,8 +7,7 @@ import torch
 import transformers
 from torch.nn.functional import pad
 
-from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue
-from ropewalk.hf import extend, extended, load, save, score, stream
+from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, extend, extended, load, save, score, stream
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.probe.probe import probe
 

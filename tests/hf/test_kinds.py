@@ -6,9 +6,20 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache, StaticCache
 
-from ropewalk import DoesNotFit, Extension, InvalidValue, RopewalkError, parse
+from ropewalk import (
+    DoesNotFit,
+    Extension,
+    InvalidValue,
+    RopewalkError,
+    extend,
+    extended,
+    inspect,
+    parse,
+    save,
+    score,
+    stream,
+)
 from ropewalk.extension.parsing import parse_for
-from ropewalk.hf import extend, extended, inspect, save, score, stream
 from ropewalk.hf.probe.probe import length_to_test, probe
 from ropewalk.hf.runtime.caches import held_bytes
 

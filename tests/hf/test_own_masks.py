@@ -11,8 +11,7 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from ropewalk import Conflict, DoesNotFit, Extension
-from ropewalk.hf import extend, extended, inspect, load, save, score
+from ropewalk import Conflict, DoesNotFit, Extension, extend, extended, inspect, load, save, score
 from ropewalk.hf.attach.attention import capture_layers
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.runtime import hooks as kept_rotation

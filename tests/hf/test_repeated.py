@@ -4,8 +4,7 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from ropewalk import DoesNotFit, Extension
-from ropewalk.hf import extend, extended, inspect, load, save
+from ropewalk import DoesNotFit, Extension, extend, extended, inspect, load, save
 from ropewalk.hf.attach.attention import capture_layers
 from ropewalk.hf.probe import probe as probing
 from ropewalk.hf.probe.probe import _once, probe

@@ -13,8 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from ropewalk import models
-from ropewalk.hf import extended, save
+from ropewalk import extended, models, save
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
 

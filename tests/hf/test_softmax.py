@@ -5,8 +5,7 @@ import copy
 import pytest
 import torch
 
-from ropewalk import DoesNotFit, Extension
-from ropewalk.hf import extend, extended
+from ropewalk import DoesNotFit, Extension, extend, extended
 from ropewalk.hf.probe import probe as probing
 
 from hf.extended import CLOSE, CUTS, IDS, MASK, in_pieces

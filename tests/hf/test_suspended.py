@@ -7,7 +7,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
-from ropewalk.hf import extended, nbce_stream, read, score, score_tokens, stream
+from ropewalk import extended, nbce_stream, score, stream
+from ropewalk.hf.use.long_text import read, score_tokens
 
 from hf.models import tiny
 from hf.use.questions import CONTEXTS, QUESTION, WORDS

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from ropewalk.hf import extend, extended, load
+from ropewalk import extend, extended, load
 from ropewalk.hf.attach import attention
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.closed_config import SENTENCE

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import ropewalk as rw
+from ropewalk import extended
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf import extended
 from ropewalk.measure.diagnostics.attention_weights import mass_far_by_key_head
 from ropewalk.methods.facts import Facts
 from ropewalk.search.goal import Goal

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
+from ropewalk import extend
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.hf import extend
 from ropewalk.train.checkpoints import last_checkpoint
 from ropewalk.train.data.packs import PackedRows
 from ropewalk.train.small_models import ModelShape, new_small_model

@@ -40,9 +40,9 @@ def extend(
     line = require_plausible(model, extension)
     refuse_gguf(model, extension, to)
     fitted = parse_for_model(model, line or extension, to, options)
-    from ropewalk.hf import save
     from ropewalk.hf.attach.trained_extension import take_off
     from ropewalk.hf.checkpoint.own_files import require_own_files
+    from ropewalk.hf.use.save import save
 
     require_own_files(model)
     tokenizer = load_tokenizer(model, options)

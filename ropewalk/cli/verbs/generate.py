@@ -247,7 +247,8 @@ def _answer(
     host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any, extension: Any
 ) -> Iterator[int]:
     """Tokens of the answer to the question, up to the model's end token."""
-    from ropewalk.hf import ape_stream, nbce_stream
+    from ropewalk.hf.use.contexts import nbce_stream
+    from ropewalk.hf.use.parallel import ape_stream
 
     options = {**request.sampling, "decoding": rule, "progress": progress}
     if rule.of_attention:
@@ -260,9 +261,10 @@ def _continuation(
     host: Any, tokenizer: Any, request: GenerateRequest, rule: Any, progress: Any, extension: Any
 ) -> Iterator[int]:
     """Tokens up to the model's end token, or without end."""
-    from ropewalk.hf import contrast_stream, stream
     from ropewalk.hf.probe.host import device_of
     from ropewalk.hf.use.contexts import end_tokens
+    from ropewalk.hf.use.contrast import contrast_stream
+    from ropewalk.hf.use.long_text import stream
 
     ids = request.ids[None].to(device_of(host))
     vocabulary = len(host.get_input_embeddings().weight)

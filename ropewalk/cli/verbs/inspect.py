@@ -17,7 +17,7 @@ def inspect(model: Model, to: To = "", as_json: AsJson = False, *, options: Load
     """
     target_len = target(to)
     require_plausible(model, config_is_enough=True)
-    from ropewalk.hf import inspect as look
+    from ropewalk.hf.use.inspect import inspect as look
 
     if (options.dtype, options.device) == (AUTO, ""):  # a config is enough
         silence_transformers()

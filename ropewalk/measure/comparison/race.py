@@ -15,8 +15,7 @@ from typing import NamedTuple
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line
 from ropewalk.extension.presets import Needs
-from ropewalk.hf import inspect
-from ropewalk.hf.use.inspect import Inspection
+from ropewalk.hf.use.inspect import Inspection, inspect
 from ropewalk.measure.comparison.comparison import Candidate, Comparison, measure_candidates
 from ropewalk.measure.comparison.halving import Dropped, Entrant, LeftOut, Standing, entrants, hopeless, rounds
 from ropewalk.measure.comparison.runner import Cell, Measuring, Progress, measure_here

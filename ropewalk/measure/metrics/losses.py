@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf import score_tokens
 from ropewalk.hf.checkpoint.tokens import token_ids
+from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.methods.positions import Positions
 from ropewalk.texts.corpora import Document, projects_in_turn
 

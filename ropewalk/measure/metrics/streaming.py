@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import InvalidValue
-from ropewalk.hf import read
 from ropewalk.hf.checkpoint.tokens import add_begin_tokens, begin_tokens, token_ids
-from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, ReadChunk
+from ropewalk.hf.use.long_text import CHUNK_LEN, Progress, ReadChunk, read
 from ropewalk.measure.metrics.losses import bits_per_byte, edges, text_bytes
 from ropewalk.methods.spec import Json
 from ropewalk.texts.corpora import documents

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf import score_tokens, stream
+from ropewalk.hf.use.long_text import score_tokens, stream
 from ropewalk.measure.material.prompts import Prompt, require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.subject import Subject
 

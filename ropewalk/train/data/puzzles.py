@@ -15,8 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ropewalk.errors import InvalidValue, Unreadable
 from ropewalk.files import read_json, read_text, why
 from ropewalk.folders import refuse_full_disk, write_whole
-from ropewalk.hf import stream
 from ropewalk.hf.checkpoint.tokens import chat_prompt, token_ids
+from ropewalk.hf.use.long_text import stream
 from ropewalk.methods.record import NOT_NEGATIVE, Checked
 from ropewalk.methods.spec import Json
 from ropewalk.texts.corpora import Document

@@ -18,7 +18,6 @@ from ropewalk.equation import reference_logits
 from ropewalk.errors import InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.folders import make_folder, write_whole
-from ropewalk.hf import load, save
 from ropewalk.hf.attach.extend import plan_extension, require_extendable
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_tokenizer
@@ -27,7 +26,7 @@ from ropewalk.hf.load_options import UNSTATED, LoadOptions, require_plausible
 from ropewalk.hf.probe.facts import lengths_of
 from ropewalk.hf.probe.max_length import require_held
 from ropewalk.hf.runtime.layer import ExtendedLayer
-from ropewalk.hf.use.save import FAILURES, save_tokenizer
+from ropewalk.hf.use.save import FAILURES, load, save, save_tokenizer
 from ropewalk.models import path_of
 from ropewalk.train.data.packs import PackedRows, Passages, Row
 from ropewalk.train.data.puzzles import PuzzleShares

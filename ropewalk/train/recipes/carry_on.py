@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.errors import Conflict, DoesNotFit, InvalidValue
-from ropewalk.hf import extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.methods.positions import PoSE

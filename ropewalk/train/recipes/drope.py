@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel
 
-from ropewalk.hf import extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares

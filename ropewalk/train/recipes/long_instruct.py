@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
-from ropewalk.hf import extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.checkpoint.tokens import begin_tokens, token_ids
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.methods.record import AT_LEAST_ONE

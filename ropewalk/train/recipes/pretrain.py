@@ -16,9 +16,10 @@ from ropewalk.errors import DoesNotFit
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import parse
 from ropewalk.folders import replace_files
-from ropewalk.hf import convert, extend
+from ropewalk.hf.attach.extend import extend
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.fetch import fetch_tokenizer
+from ropewalk.hf.use.convert import convert
 from ropewalk.hf.use.save import save_tokenizer
 from ropewalk.methods.frequencies import RoPE
 from ropewalk.methods.reach import Causal, LeakyReRoPE, ReRoPE

@@ -36,7 +36,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.presets import duo_attention
 from ropewalk.files import read_json, read_text
 from ropewalk.folders import write_whole
-from ropewalk.hf import extended
+from ropewalk.hf.attach.extend import extended
 from ropewalk.hf.attach.handle import Handle
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar
 
 from transformers import PreTrainedModel
 
-from ropewalk.hf import convert
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
+from ropewalk.hf.use.convert import convert
 from ropewalk.methods.record import AT_LEAST_ONE
 from ropewalk.methods.surgery import MHAToGQA
 from ropewalk.train.data.puzzles import NO_PUZZLES, PuzzleShares

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.hf import extended
+from ropewalk import extended
 from ropewalk.measure.diagnostics import mass_of_first, mass_of_last
 from ropewalk.measure.diagnostics.pass_states import Curves
 

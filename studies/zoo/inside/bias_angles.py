@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from transformers import PreTrainedModel
 
-from ropewalk.hf import extended
+from ropewalk import extended
 from ropewalk.hf.attach.attention import CapturedLayer, capture_biases, capture_layers
 
 from studies.claims import Claim, JudgedClaim, Unit

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.hf import extended
+from ropewalk import extended
 from ropewalk.measure.diagnostics import entropy
 
 TIMES = 8  # trained lengths of a text

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ropewalk.hf import extended
+from ropewalk import extended
 from ropewalk.measure.diagnostics import bias_terms
 from ropewalk.measure.diagnostics.pass_states import distance_bins
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from ropewalk import extended
 from ropewalk.attention import dispatch
 from ropewalk.attention.cache import buffers
 from ropewalk.attention.layout.sequences import MOST_NUMBERS, SharedLayout, compute_once, share_results
-from ropewalk.hf import extended
 
 from hf.models import tiny
 

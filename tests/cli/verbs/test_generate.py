@@ -7,10 +7,9 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
-from ropewalk import Facts, parse
+from ropewalk import Facts, ape_stream, contrast_stream, extended, load, nbce_generate, parse, stream
 from ropewalk.cli.length_limits import covered_length, limit_of
 from ropewalk.cli.main import run
-from ropewalk.hf import ape_stream, contrast_stream, extended, load, nbce_generate, stream
 
 from hf.architectures import small
 

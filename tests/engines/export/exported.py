@@ -4,8 +4,8 @@ import json
 
 import gguf
 
+from ropewalk import extended
 from ropewalk.engines.export import export
-from ropewalk.hf import extended
 
 TARGET = 128
 

@@ -11,10 +11,9 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, InvalidValue, UnknownName
+from ropewalk import DoesNotFit, InvalidValue, UnknownName, extended
 from ropewalk.engines.export import export
 from ropewalk.engines.fold import fold_into_weights, why_not_foldable
-from ropewalk.hf import extended
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.use.save import save_weights
 

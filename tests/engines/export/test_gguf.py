@@ -13,11 +13,10 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 import ropewalk as rw
-from ropewalk import DoesNotFit
+from ropewalk import DoesNotFit, extended
 from ropewalk.engines.export import export
 from ropewalk.engines.llama_cpp.architectures import ARCHITECTURES
 from ropewalk.errors import NotInstalled
-from ropewalk.hf import extended
 from ropewalk.models import DEFAULT
 
 from hf.models import tiny

@@ -9,11 +9,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, InvalidValue, Unreadable
+from ropewalk import DoesNotFit, InvalidValue, Unreadable, extended
 from ropewalk.engines.export import export
 from ropewalk.engines.layer_plan import ModelPlan
 from ropewalk.engines.vllm import plans
-from ropewalk.hf import extended
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.methods.reach import ReRoPE, Window
 

@@ -10,13 +10,12 @@ import yaml
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, InvalidValue
+from ropewalk import DoesNotFit, InvalidValue, extended
 from ropewalk.cli.verbs.export import TRAINERS as ON_THE_LINE
 from ropewalk.engines.export import export
 from ropewalk.engines.targets import TRAINERS
 from ropewalk.engines.trainers.by_yaml import yaml_lines
 from ropewalk.extension.parsing import parse
-from ropewalk.hf import extended
 
 from hf.models import tiny
 from hf.traces import logits, trace

@@ -8,8 +8,7 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName, parse
-from ropewalk.hf import extend, extended
+from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName, extend, extended, parse
 
 from hf.extended import CARRIED, CLOSE, CUTS, EXTENSIONS, IDS, LENGTH, MASK, PADDED, error, in_pieces
 from hf.kinds import mean_norms

@@ -7,8 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, Extension, parse
-from ropewalk.hf import extend, extended
+from ropewalk import DoesNotFit, Extension, extend, extended, parse
 from ropewalk.hf.runtime.caches import held_bytes
 
 from hf.extended import CLOSE, CUTS, IDS, MASK, error, in_pieces

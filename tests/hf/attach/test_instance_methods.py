@@ -4,8 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, DynamicCache, GenerationConfig
 
-from ropewalk import DoesNotFit, InvalidValue
-from ropewalk.hf import extend, extended, load
+from ropewalk import DoesNotFit, InvalidValue, extend, extended, load
 from ropewalk.hf.attach.saving import REJECTABLE_TOKENS
 
 from hf.models import tiny

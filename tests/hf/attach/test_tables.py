@@ -6,9 +6,8 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName
+from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName, extend, extended, score, stream
 from ropewalk.equation import reference_attention
-from ropewalk.hf import extend, extended, score, stream
 from ropewalk.hf.attach.tables import LONGEST_IN_TABLES
 from ropewalk.hf.probe.probe import probe
 from ropewalk.methods.frequencies import Interpolation

@@ -7,8 +7,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoModelForCausalLM, pipeline
 
-from ropewalk import Unreadable, models
-from ropewalk.hf import extended, load, save
+from ropewalk import Unreadable, extended, load, models, save
 from ropewalk.hf.checkpoint.closed_config import SENTENCE
 from ropewalk.hf.checkpoint.fetch import fetch_config, fetch_tokenizer
 

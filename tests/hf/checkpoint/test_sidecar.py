@@ -10,9 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
-from ropewalk import Unreadable, parse
+from ropewalk import Unreadable, extended, load, parse, save
 from ropewalk.errors import RopewalkError
-from ropewalk.hf import extended, load, save
 from ropewalk.hf.checkpoint.sidecar import FILE, LEARNED, read
 
 from hf.models import tiny

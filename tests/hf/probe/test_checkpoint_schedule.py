@@ -8,9 +8,21 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ropewalk import Conflict, DoesNotFit, Extension, Facts, InvalidValue, UnknownName, parse
+from ropewalk import (
+    Conflict,
+    DoesNotFit,
+    Extension,
+    Facts,
+    InvalidValue,
+    UnknownName,
+    extend,
+    extended,
+    inspect,
+    load,
+    parse,
+    save,
+)
 from ropewalk.engines.export import export
-from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.facts import correct, lengths_of
 from ropewalk.methods.frequencies import NTK, ByParts, Dynamic, Interpolation
 

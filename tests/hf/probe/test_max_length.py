@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ropewalk import DoesNotFit
-from ropewalk.hf import score, score_tokens, stream
+from ropewalk import DoesNotFit, score, stream
 from ropewalk.hf.probe.max_length import learned_positions
+from ropewalk.hf.use.long_text import score_tokens
 
 from hf.models import tiny
 

@@ -5,7 +5,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.models.llama import modeling_llama
 
-from ropewalk.hf import extended
+from ropewalk import extended
 from ropewalk.hf.attach import extend as extending
 from ropewalk.hf.probe import probe as probing
 from ropewalk.hf.probe.facts import facts_of

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from ropewalk import DoesNotFit, Extension, parse
-from ropewalk.hf import extended, inspect
+from ropewalk import DoesNotFit, Extension, extended, inspect, parse
 
 from hf.models import tiny
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from ropewalk import Conflict
-from ropewalk.hf import extended
+from ropewalk import Conflict, extended
 
 from hf.traces import logits
 

@@ -11,9 +11,8 @@ import torch
 from transformers import DynamicCache, QuantizedCache, StaticCache
 from transformers.cache_utils import QuantizedLayer
 
-from ropewalk import InvalidValue, parse
+from ropewalk import InvalidValue, extended, parse
 from ropewalk.extension.parsing import PRESETS
-from ropewalk.hf import extended
 from ropewalk.hf.runtime.caches import ExtendedCacheLayer
 from ropewalk.hf.runtime.rounded_cache import RoundedCache, rounded
 

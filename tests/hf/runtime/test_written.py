@@ -5,12 +5,12 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, InvalidValue, parse
+from ropewalk import DoesNotFit, InvalidValue, extend, extended, parse
 from ropewalk.attention.paged.layer import PagedLayer
 from ropewalk.attention.problem import layer_terms
 from ropewalk.engines.vllm.plans import plans_for
-from ropewalk.hf import extend, extended, score_tokens
 from ropewalk.hf.runtime.caches import held_bytes
+from ropewalk.hf.use.long_text import score_tokens
 
 from hf.extended import CLOSE, IDS, LENGTH, MASK, error
 from hf.models import tiny

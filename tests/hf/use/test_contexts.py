@@ -9,8 +9,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
-from ropewalk import InvalidValue, parse
-from ropewalk.hf import extended, nbce_generate, nbce_stream
+from ropewalk import InvalidValue, extended, nbce_generate, nbce_stream, parse
 
 from hf.models import tiny
 from hf.traces import logits

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, InvalidValue, parse
-from ropewalk.hf import extended, nbce_generate
+from ropewalk import DoesNotFit, InvalidValue, extended, nbce_generate, parse
 from ropewalk.methods.decoding import PositionalContrast
 
 from hf.models import tiny

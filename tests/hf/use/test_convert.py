@@ -13,8 +13,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from ropewalk import DoesNotFit, InvalidValue
-from ropewalk.hf import convert, extended
+from ropewalk import DoesNotFit, InvalidValue, convert, extended
 from ropewalk.hf.probe.max_length import learned_positions, require_held
 
 from hf.models import tiny

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ropewalk import DoesNotFit, InvalidValue, RopewalkError, parse
+from ropewalk import DoesNotFit, InvalidValue, RopewalkError, convert, extended, inspect, parse
 from ropewalk.engines.export import export
 from ropewalk.extension import presets
 from ropewalk.extension.presets import TRAINED, TUNED, training
-from ropewalk.hf import convert, extended, inspect
 from ropewalk.hf.use.inspect import _size, sizes
 from ropewalk.hf.use.long_text import stream
 

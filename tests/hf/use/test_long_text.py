@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from ropewalk import Conflict, InvalidValue
-from ropewalk.hf import extended, read, score, score_tokens, stream
+from ropewalk import Conflict, InvalidValue, extended, score, stream
 from ropewalk.hf.use import long_text
-from ropewalk.hf.use.long_text import sampled_logits
+from ropewalk.hf.use.long_text import read, sampled_logits, score_tokens
 
 from hf.models import tiny
 from hf.traces import logits

@@ -13,8 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, InvalidValue, parse
-from ropewalk.hf import extended, nbce_generate
+from ropewalk import DoesNotFit, InvalidValue, extended, nbce_generate, parse
 from ropewalk.hf.attach.context_keys import ContextKeys, merge
 from ropewalk.methods.decoding import APE
 

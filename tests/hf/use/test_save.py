@@ -6,8 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from ropewalk import DoesNotFit, InvalidValue, Unreadable
-from ropewalk.hf import extended, load, save
+from ropewalk import DoesNotFit, InvalidValue, Unreadable, extended, load, save
 from ropewalk.hf.attach.handle import handle_of
 from ropewalk.hf.checkpoint.sidecar import FILE
 

@@ -8,8 +8,7 @@ import torch
 from transformers import AutoConfig
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, RopewalkError
-from ropewalk.hf import inspect
+from ropewalk import DoesNotFit, RopewalkError, inspect
 from ropewalk.hf.use import stand_in as of_configs
 from ropewalk.hf.use.stand_in import stand_in
 

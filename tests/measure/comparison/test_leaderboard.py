@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 import ropewalk as rw
+from ropewalk import inspect
 from ropewalk.errors import DoesNotFit
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, read_line
-from ropewalk.hf import inspect
 from ropewalk.measure.comparison.halving import CONTEXTS, NOTHING, NUMBERING, TRAINED_WITH, entrants
 from ropewalk.measure.comparison.race import FrontColumns, Race, TimeIsUp, right_of, run_race, tasks_of
 from ropewalk.measure.comparison.runner import FAILED, OUT_OF_MEMORY

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from ropewalk import inspect
 from ropewalk.extension.notation import minutes
-from ropewalk.hf import inspect
 from ropewalk.measure.comparison import plan as module
 from ropewalk.measure.comparison.plan import (
     Cost,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.hf import inspect
+from ropewalk import inspect
 from ropewalk.measure.comparison import plan as precision
 from ropewalk.measure.comparison.plan import DECISIVE, FASTER, Cost, calibrated_in_fastest
 

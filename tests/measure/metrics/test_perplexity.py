@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from ropewalk import extended
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf import extended
 from ropewalk.measure.metrics.perplexity import (
     breakdown,
     strided_losses,

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from ropewalk import extended
 from ropewalk.errors import DoesNotFit, InvalidValue
-from ropewalk.hf import extended
 from ropewalk.measure.metrics.streaming import HeldOutText, long_text, read_stream
 from ropewalk.texts.corpora import documents
 

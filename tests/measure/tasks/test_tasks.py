@@ -10,9 +10,10 @@ import torch
 from transformers import DynamicCache
 
 import ropewalk as rw
-from ropewalk.hf import extended, score_tokens
+from ropewalk import extended
 from ropewalk.hf.runtime import rounded_cache
 from ropewalk.hf.runtime.caches import held_bytes
+from ropewalk.hf.use.long_text import score_tokens
 from ropewalk.measure.material.subject import Subject, without_extension
 from ropewalk.measure.metrics.losses import TokenLosses
 from ropewalk.measure.tasks import (

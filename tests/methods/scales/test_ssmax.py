@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from ropewalk import Facts, parse
+from ropewalk import Facts, extended, parse
 from ropewalk.attention import attend
-from ropewalk.hf import extended
 from ropewalk.hf.attach.handle import handle_of
 
 from hf.models import tiny

@@ -5,9 +5,9 @@ import pytest
 from extension.outsiders import THREE, method_file
 
 import ropewalk as rw
+from ropewalk import extended
 from ropewalk.engines.config_only import export_config
 from ropewalk.extension.parsing import parse
-from ropewalk.hf import extended
 
 from nightly import few_by_day, first_of_each
 from real_engines import models

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk import DoesNotFit, Extension, InvalidValue, parse
+from ropewalk import DoesNotFit, Extension, InvalidValue, extended, parse
 from ropewalk.attention.scoped import scoped
-from ropewalk.hf import extended
 from ropewalk.hf.runtime.layer import MIXTURES, HeadMixture
 from ropewalk.methods.reach import Sinks
 from ropewalk.models import path_of

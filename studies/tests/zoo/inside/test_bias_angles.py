@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ropewalk.hf import convert
+from ropewalk import convert
 from ropewalk.methods.surgery import QKBias
 from ropewalk.train.small_models import ModelShape, new_small_model
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, FalconConfig, FalconForCausalLM
 
-from ropewalk import DoesNotFit, Extension
+from ropewalk import DoesNotFit, Extension, extend, extended, inspect, load, save
 from ropewalk.engines.export import export
-from ropewalk.hf import extend, extended, inspect, load, save
 from ropewalk.hf.probe.inline_rotation import position_tables
 from ropewalk.hf.probe.probe import probe
 

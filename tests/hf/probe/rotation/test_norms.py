@@ -4,8 +4,7 @@ import pytest
 import torch
 
 import ropewalk.engines.vllm.versions as versions
-from ropewalk import DoesNotFit, Extension
-from ropewalk.hf import extend, extended, inspect, load, save
+from ropewalk import DoesNotFit, Extension, extend, extended, inspect, load, save
 from ropewalk.hf.probe.probe import probe
 from ropewalk.hf.probe.rotation import norm_weight
 
