@@ -337,7 +337,7 @@ def largest_logits(results: Mapping[str, Any]) -> dict[str, dict[str, list[float
     """
     from ropewalk import extended
     from ropewalk.hf.probe.facts import trained_len
-    from ropewalk.measure.diagnostics import logit_growth
+    from ropewalk.measure.diagnostics.attention_weights import logit_growth
     from ropewalk.measure.material.subject import marks_of
 
     opened = carried()

@@ -126,7 +126,7 @@ import torch
 from types import SimpleNamespace
 from ropewalk import Unreadable, attend
 from ropewalk.engines.layer_plan import plan_of_layer
-from ropewalk.engines.vllm.plugin.methods import plans_of_model
+from ropewalk.engines.layer_plan import plans_of_model
 from ropewalk.hf.checkpoint.fetch import fetch_config
 
 text = fetch_config("{place}/served").get_text_config()
@@ -165,7 +165,7 @@ def require_planned(model, place):
 CHANGED = """
 from types import SimpleNamespace
 from ropewalk import Unreadable
-from ropewalk.engines.vllm.plugin.methods import plans_of_model
+from ropewalk.engines.layer_plan import plans_of_model
 from ropewalk.hf.checkpoint.fetch import fetch_config
 
 text = fetch_config("{place}/served").get_text_config()

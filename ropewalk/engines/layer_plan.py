@@ -23,6 +23,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.outside import FileMethod, admit, files_in
 from ropewalk.files import read_json
 from ropewalk.hf.checkpoint.closed_config import ROPE_TYPE
+from ropewalk.hf.checkpoint.own_files import folder_of
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.reach import Causal, Window
 from ropewalk.methods.record import parameters
@@ -303,6 +304,17 @@ def read_plan(text: str) -> ModelPlan:
 def plans_of(config: Any) -> list[ModelPlan]:
     """The plans of a text config: one, or one for each type of layers that the extension changes."""
     return [plan for parameters in _parameters(config) if (plan := plan_in(parameters)) is not None]
+
+
+def plans_of_model(model_config: Any) -> list[ModelPlan]:
+    """The plans in vLLM's config of a model; every process of it asks here before it reads one.
+
+    Methods that lie as files in the model's folder run only where vLLM was started with --trust-remote-code, and only
+    if they have the hash of the export. A method of a package is found where that package is installed beside vLLM.
+    """
+    name = getattr(model_config, "hf_config_path", None) or model_config.model
+    admit_methods(model_config.hf_text_config, folder_of(str(name)), trusted=bool(model_config.trust_remote_code))
+    return plans_of(model_config.hf_text_config)
 
 
 def admit_methods(config: Any, folder: Path | None, *, trusted: bool) -> None:

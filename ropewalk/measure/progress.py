@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from threading import Event, Thread
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -22,19 +22,6 @@ FIRST_LINE_SECONDS, INTERVAL = 2.0, 30.0  # seconds until the first line where n
 Shown = Literal[True, False, "lines"]
 QUIET_SECONDS = 1.0  # seconds in which nothing is measured
 REDRAWN = 0.1  # seconds between two pictures of a notebook's bar
-
-
-class ProgressDisplay(Protocol):
-    """Where progress is shown."""
-
-    def show(self, label: str, done: float, total: float) -> None:
-        """Show that much."""
-
-    def table(self, words: str) -> None:
-        """Show what is known so far, in place of what was."""
-
-    def close(self) -> None:
-        """Remove what was shown."""
 
 
 class BarUnderTable(Progress):
@@ -142,7 +129,7 @@ class LinesNowAndThen:
 class WorkProgress:
     """What a job calls with how much is done, and in all; and with a label, if that has changed."""
 
-    def __init__(self, display: ProgressDisplay | None, label: str, unit: str = "") -> None:
+    def __init__(self, display: NotebookBar | TerminalBar | LinesNowAndThen | None, label: str, unit: str = "") -> None:
         self._display, self._label, self._unit, self._closed = display, label, unit, False
 
     def __call__(self, done: float, total: float, label: str = "") -> None:
@@ -178,7 +165,7 @@ def showing_progress(label: str, *, unit: str = "", shown: Shown = True) -> Iter
         progress.close()
 
 
-def _display(label: str, shown: Shown) -> ProgressDisplay | None:
+def _display(label: str, shown: Shown) -> NotebookBar | TerminalBar | LinesNowAndThen | None:
     if not shown:
         return None
     if in_notebook():

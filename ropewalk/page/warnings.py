@@ -6,24 +6,18 @@ import torch
 
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.parsing import Line
-from ropewalk.extension.presets import Needs, needs
+from ropewalk.extension.presets import needs
 from ropewalk.measure.diagnostics.pass_states import PairAngles
 from ropewalk.methods.facts import Facts
 from ropewalk.methods.frequencies import NTK, RoPE
 from ropewalk.methods.reach import furthest
 
-LEAST_FIRST: tuple[Needs, ...] = ("nothing", "tuning", "training")
 Warned = tuple[str, dict[str, float]]
-
-
-def _needs_of(line: Line) -> Needs:
-    """What a line needs on a trained rotary model: as much as the preset in it that needs most."""
-    return max((needs(term.name) for term in line.terms), key=LEAST_FIRST.index, default="nothing")
 
 
 def warnings(line: Line, extension: Extension, facts: Facts, length: int, angles: list[PairAngles]) -> list[Warned]:
     """The words that hold, under an extension that fits the model."""
-    ground, needed = extension.builds_on(facts), _needs_of(line)
+    ground, needed = extension.builds_on(facts), needs(*(term.name for term in line.terms))
     schedule = extension.at_layer(0, ground).frequencies_or_rope
     changes_short = not torch.equal(schedule.table(ground, 1).inv_freq, RoPE().table(ground, 1).inv_freq)
     said = {

@@ -153,6 +153,7 @@ TRAINED = (
 )
 
 
-def needs(preset: str) -> Needs:
-    """What a preset needs on a trained rotary model."""
-    return "tuning" if preset in TUNED else "training" if preset in TRAINED else "nothing"
+def needs(*presets: str) -> Needs:
+    """What presets need on a trained rotary model: as much as the one that needs most."""
+    asked = set(presets)
+    return "training" if asked.intersection(TRAINED) else "tuning" if asked.intersection(TUNED) else "nothing"

@@ -127,7 +127,7 @@ def entrants(
         if _is_nothing(extension) or inspection.changes_nothing(extension):
             left_out.append(LeftOut(line.text, NOTHING))
         elif twin is None:
-            chosen[extension] = Entrant(line, extension, _needs(line))
+            chosen[extension] = Entrant(line, extension, needs(*(term.name for term in line.terms)))
         elif twin.line.text != line.text:
             left_out.append(LeftOut(line.text, SAME.format(twin.line.text)))
     racing = {entrant.line.text for entrant in chosen.values()}  # what the caller names is measured, whatever it is
@@ -168,9 +168,3 @@ def _why_left_out(
 def _is_nothing(extension: Extension) -> bool:
     """Whether the model stays as it is: without any method, or with the plain rotation that it has."""
     return replace(extension, frequencies=None) == Extension() and isinstance(extension.frequencies_or_rope, RoPE)
-
-
-def _needs(line: Line) -> Needs:
-    """The most that one of its presets needs."""
-    kinds: tuple[Needs, ...] = ("nothing", "tuning", "training")
-    return max((needs(term.name) for term in line.terms), key=kinds.index, default="nothing")

@@ -17,23 +17,27 @@ from ropewalk.extension.parsing import Line, parse_for
 from ropewalk.hf.attach.attention import capture_biases
 from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.measure.comparison.store import provenance
-from ropewalk.measure.diagnostics import (
-    PairAngles,
-    bias_terms,
-    logit_growth,
-    pair_angles,
-    states_in_a_plane,
-    without_sinks,
-)
 from ropewalk.measure.diagnostics.attention_weights import (
     NEAR_KEYS,
     SINKS,
     LogitGrowth,
     entropy_of,
+    logit_growth,
     share_of_first,
     share_of_last,
+    without_sinks,
 )
-from ropewalk.measure.diagnostics.pass_states import SAMPLED_ROWS, BiasTerms, Curves, StatePlane, curves_by_row
+from ropewalk.measure.diagnostics.pass_states import (
+    SAMPLED_ROWS,
+    BiasTerms,
+    Curves,
+    PairAngles,
+    StatePlane,
+    bias_terms,
+    curves_by_row,
+    pair_angles,
+    states_in_a_plane,
+)
 from ropewalk.measure.material.subject import Subject
 from ropewalk.measure.metrics.losses import bin_means, token_losses
 from ropewalk.methods.facts import Facts

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ropewalk.extension.extension import Extension
-from ropewalk.measure.diagnostics import PairAngles, decay, pair_angles
+from ropewalk.measure.diagnostics.attention_weights import decay
+from ropewalk.measure.diagnostics.pass_states import PairAngles, pair_angles
 from ropewalk.measure.report.drawing.build import axis_across, line_chart, spanning
 from ropewalk.measure.report.drawing.charts import Chart, Panel, ReportFigure, Series
 from ropewalk.measure.report.drawing.names import name_of

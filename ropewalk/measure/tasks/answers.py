@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ropewalk.errors import DoesNotFit
+from ropewalk.hf.use.contexts import end_tokens
 from ropewalk.hf.use.long_text import score_tokens, stream
 from ropewalk.measure.material.prompts import Prompt, require_round_trip, tokens_of, tokens_with_offsets
 from ropewalk.measure.material.subject import Subject
@@ -80,20 +81,13 @@ def write_answer(
 ) -> str:
     """Greedy decoding after a prompt, until `tokens` tokens, the end of text, or `enough` of the text."""
     ids = torch.tensor([prompt.ids], device=subject.device)
-    ends, written_ids, text = _ends(subject), list[int](), ""
+    ends, written_ids, text = end_tokens(subject.model, subject.tokenizer), list[int](), ""
     for token in stream(subject.model, ids, max_new_tokens=tokens):
         written_ids.append(int(token))
         text = str(subject.tokenizer.decode(written_ids, skip_special_tokens=True))
         if written_ids[-1] in ends or enough(text):
             break
     return text
-
-
-def _ends(subject: Subject) -> set[int]:
-    """The tokens that end a text, by the tokenizer and by the model's settings."""
-    of_model = getattr(subject.model.generation_config, "eos_token_id", None)
-    listed = of_model if isinstance(of_model, list) else [of_model]
-    return {end for end in (subject.tokenizer.eos_token_id, *listed) if isinstance(end, int)}
 
 
 def match_all(text: str, answers: Sequence[str]) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk import extended
-from ropewalk.measure.diagnostics import mass_of_first, mass_of_last
+from ropewalk.measure.diagnostics.attention_weights import mass_of_first, mass_of_last
 from ropewalk.measure.diagnostics.pass_states import Curves
 
 from studies.claims import ARTICLE_1, Claim, JudgedClaim, Unit

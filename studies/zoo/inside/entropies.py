@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk import extended
-from ropewalk.measure.diagnostics import entropy
+from ropewalk.measure.diagnostics.attention_weights import entropy
 
 TIMES = 8  # trained lengths of a text
 ROWS = 8  # query rows in each trained length

@@ -8,8 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ropewalk import extended
-from ropewalk.measure.diagnostics import bias_terms
-from ropewalk.measure.diagnostics.pass_states import distance_bins
+from ropewalk.measure.diagnostics.pass_states import bias_terms, distance_bins
 
 TERMS = ("both contents", "bias and key", "query and bias", "both biases")
 TEXTS = 16  # of the held-out ones; the terms differ little between texts

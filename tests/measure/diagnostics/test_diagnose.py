@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.measure.diagnostics import bias_terms, entropy, mass_of_first, mass_of_last, pair_angles, without_sinks
+from ropewalk.measure.diagnostics.attention_weights import entropy, mass_of_first, mass_of_last, without_sinks
 from ropewalk.measure.diagnostics.diagnosis import measure_sides
+from ropewalk.measure.diagnostics.pass_states import bias_terms, pair_angles
 from ropewalk.measure.metrics.losses import bin_means, token_losses
 
 from measure.subjects import TRAINED, model, subject

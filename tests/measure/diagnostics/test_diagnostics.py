@@ -7,18 +7,22 @@ import pytest
 import torch
 
 import ropewalk as rw
-from ropewalk.measure.diagnostics import (
-    bias_terms,
+from ropewalk.measure.diagnostics.attention_weights import (
     decay,
     entropy,
     logit_growth,
     mass_of_first,
     mass_of_last,
-    pair_angles,
-    states_in_a_plane,
     without_sinks,
 )
-from ropewalk.measure.diagnostics.pass_states import distance_bins, middles, some_rows
+from ropewalk.measure.diagnostics.pass_states import (
+    bias_terms,
+    distance_bins,
+    middles,
+    pair_angles,
+    some_rows,
+    states_in_a_plane,
+)
 from ropewalk.measure.metrics.losses import token_losses
 from ropewalk.methods.reach import effective_distances
 

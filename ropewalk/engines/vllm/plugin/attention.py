@@ -36,9 +36,8 @@ from vllm.v1.kv_cache_interface import AttentionSpec, KVCacheLayout, KVCacheSpec
 from ropewalk.attention.paged import PagedBatch, PagedLayer
 from ropewalk.attention.paged.rows import PageStages
 from ropewalk.attention.problem import layer_terms
-from ropewalk.engines.layer_plan import LayerPlan, plan_of_layer
+from ropewalk.engines.layer_plan import LayerPlan, plan_of_layer, plans_of_model
 from ropewalk.engines.vllm.plugin.cpu_kernel import by_kernel
-from ropewalk.engines.vllm.plugin.methods import plans_of_model
 from ropewalk.engines.vllm.plugin.pages import page_spec
 from ropewalk.errors import DoesNotFit
 from ropewalk.methods.facts import MODEL, SINKS

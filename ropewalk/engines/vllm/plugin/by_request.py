@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ropewalk.engines.layer_plan import ModelPlan
+from ropewalk.engines.layer_plan import ModelPlan, plans_of_model
 from ropewalk.engines.vllm.plans import FIRST_RUNNER
-from ropewalk.engines.vllm.plugin.methods import plans_of_model
 from ropewalk.engines.vllm.plugin.rotary import OfRequests
 from ropewalk.errors import DoesNotFit
 

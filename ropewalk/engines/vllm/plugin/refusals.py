@@ -10,8 +10,7 @@ from torch import nn
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.models.utils import extract_layer_index
 
-from ropewalk.engines.layer_plan import KEY, LayerPlan, ModelPlan, plan_of_layer, plans_of
-from ropewalk.engines.vllm.plugin.methods import plans_of_model
+from ropewalk.engines.layer_plan import KEY, LayerPlan, ModelPlan, plan_of_layer, plans_of, plans_of_model
 from ropewalk.engines.vllm.plugin.rotary import Module
 from ropewalk.errors import DoesNotFit
 
