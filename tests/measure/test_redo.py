@@ -184,3 +184,14 @@ def test_the_committed_rows_of_the_carried_model(path):
         pytest.skip("another standard library has other texts")
     assert done.agrees, done.words
     assert len(done.figures) == 2 * 4 * 2  # lines, lengths, texts
+
+
+def test_of_fewer_texts_only_what_asks_the_same_is_compared(tmp_path, capsys):
+    """A passkey of two texts stands at other depths than the first two of three."""
+    options = ["--lengths", "1k", "--samples", "3", "--time", "none", "--tasks", "passkey", "-o", str(tmp_path / "out")]
+    assert run(["compare", "default", "yarn", *options, "--submit", str(tmp_path / "board")]) == 0
+    redone = ["compare", "default", "--samples", "2", "--redo", str(row_of(tmp_path / "board", "yarn")), "--json"]
+    capsys.readouterr()
+    assert run(redone) == 0
+    names = [figure["name"] for figure in json.loads(capsys.readouterr().out)["figures"]]
+    assert {name.split(" at ")[0] for name in names} == {"base model: context", "yarn: context"}
