@@ -370,7 +370,7 @@ class ComparisonJob:
         return measure_candidates(
             subject,
             lines,
-            plan.lengths[: one.upto],
+            plan.lengths[: one.shortest],
             self.store,
             tasks=tasks,
             measuring=self.measuring,

@@ -266,7 +266,7 @@ def _candidate(
     result = (
         Verdict(missing, f"{missing} at {target:,} tokens")
         if missing
-        else verdict(change, harm, far, over_window, what=asked_facts(measured))
+        else verdict(change, harm, far, over_window, what=name_of_hidden(measured))
     )
     return Candidate(
         line=line,
@@ -296,8 +296,8 @@ def far_share(rows: Sequence[ResultRow], length: int) -> Estimate | None:
     return keys if keys is not None else row.numbers.get("far") if row else None
 
 
-def asked_facts(rows: Sequence[ResultRow]) -> str:
-    """What these results ask for."""
+def name_of_hidden(rows: Sequence[ResultRow]) -> str:
+    """What a model had to find in the texts of these results, in words."""
     return PASSKEYS if any(row.task.name == Passkey.name for row in rows) else FAR_FACTS
 
 

@@ -54,7 +54,7 @@ class PlannedRound(NamedTuple):
 
     texts: int
     only_longest: bool = False  # extensions read texts of its longest length alone
-    upto: int | None = None  # so many of the lengths; all if nothing
+    shortest: int | None = None  # only so many lengths, the shortest; None: all
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def cost_of(model: Any, inspection: Inspection) -> Cost:
 
 
 def calibrate(cost: Cost, model: Any, ids_n: Tensor, clock: Callable[[], float] = time.perf_counter) -> Cost:
-    """The same with the rates at which the model reads a text here: its beginning, and more where that is quick."""
+    """The cost with rates that were measured: by reading the beginning of a text, and more where that is quick."""
     rate, ids = 0.0, ids_n.to(device_of(model))[None]
     if len(ids_n) > CALIBRATED[0] and (both := _both_rates(cost, model, ids[:, : CALIBRATED[0] + 1], clock)):
         return replace(cost, rate=both[0], pair_rate=both[1])
@@ -186,7 +186,7 @@ class ComparisonPlan:
 
     def unread(self, done: PlannedRound) -> str:
         """What the rounds after one would read."""
-        longer = " and ".join(f"{length:,}" for length in self.lengths[done.upto or len(self.lengths) :])
+        longer = " and ".join(f"{length:,}" for length in self.lengths[done.shortest or len(self.lengths) :])
         more = self.rounds[-1].texts - done.texts
         parts = [f"texts of {longer} tokens"] * bool(longer) + [f"{more} more texts"] * bool(more)
         return ", ".join(parts) or "texts of other lengths"
@@ -202,7 +202,7 @@ def seconds_needed(cost: Cost, lengths: Sequence[int], lines: int, rounds: Seque
     """Seconds until the last of some rounds is done: no text is read twice."""
     base, others = dict.fromkeys(lengths, 0), dict.fromkeys(lengths, 0)  # texts
     for one in rounds:
-        read = lengths[: one.upto]
+        read = lengths[: one.shortest]
         for length in read:
             base[length] = max(base[length], one.texts)
         for length in read[-1:] if one.only_longest else read:
@@ -242,7 +242,7 @@ def plan_comparison(
     rounds = [PlannedRound(texts) for texts in (1, 2, 4, 8, 16, 32, 64) if texts < count] + [whole]
     if len(lengths) > 2 and seconds_needed(cost, lengths, lines, [first]) > FIRST_TABLE_SECONDS:
         rounds.insert(0, first)
-        first = first._replace(upto=2)
+        first = first._replace(shortest=2)
     quick = seconds_needed(cost, lengths, lines, [whole]) <= ONE_ROUND
     return ComparisonPlan(
         lengths=lengths,

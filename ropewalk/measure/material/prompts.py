@@ -126,7 +126,7 @@ def fill_prompt(tokenizer: PreTrainedTokenizerBase, growing: GrowingPrompt, leng
     """As many units as fit, and before them as much filler as fills the tokens that are left.
 
     growing = GrowingPrompt(lambda count: "one more line\n" * count + "How many lines?", " 12")
-    filled(tokenizer, growing, 100, "Any text.")    # 100 tokens with the answer
+    fill_prompt(tokenizer, growing, 100, "Any text.")  # 100 tokens with the answer
     """
     size = _size(tokenizer, growing._replace(in_units=True), length)
     room = length - _room(tokenizer, growing) - len(_ids(tokenizer, growing.text(size)))

@@ -117,11 +117,11 @@ def mean(
     """A weighted mean over documents. Its interval is the wider of Student's and a bootstrap over documents.
 
     Student's is mean -+ t e, where e is the jackknife's error, and wider on the side to which the documents are skewed:
-    see `_student_ends`. A bootstrap alone is too narrow: of
-    ten documents it holds the mean in 90 % of cases. With `groups`, one for each document, whole groups were drawn,
-    such as projects: what documents of one have in common makes the interval wider. Of one document, and of several of
-    too few groups, it is open. It is cut at `least` and `most`, the range of the values. `level` is how often it holds
-    the mean: 0.95, or more where several are judged together.
+    see `_student_ends`. A bootstrap alone is too narrow: of ten documents it holds the mean in 90 % of cases.
+
+    `groups` names the project of each document: documents of one project count as one draw, which makes the interval
+    wider. With one document, or with too few projects, there is no interval. It is cut at `least` and `most`, the range
+    of the values. `level` is how often it holds the mean: 0.95, or more where several are judged together.
     """
     if not values:
         raise InvalidValue("values", "at least one", 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ropewalk.measure.comparison.comparison import Candidate, Comparison, asked_facts
+from ropewalk.measure.comparison.comparison import Candidate, Comparison, name_of_hidden
 from ropewalk.measure.comparison.runner import OUT_OF_MEMORY, ResultRow
 from ropewalk.measure.comparison.verdict import BREAKS, FEW, SAME_LOSS_ATOL, UNCHANGED, UNCLEAR
 from ropewalk.measure.report.drawing.names import name_of
@@ -67,7 +67,7 @@ def _for_passkeys(comparison: Comparison, length: str) -> str | None:
     if not finders:
         return f"{words} It is not certain that anything here finds passkeys: {_more_texts(comparison)}."
     finder = min(finders, key=lambda one: one.rank)
-    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {asked_facts(finder.rows)}."
+    return f"{words} To use what is farther away, take {name_of(finder.line)}: it finds {name_of_hidden(finder.rows)}."
 
 
 def _none_lower(comparison: Comparison, length: str) -> str:
@@ -116,7 +116,7 @@ def _choice(comparison: Comparison, length: str) -> tuple[Candidate, str]:
         choice = finders[0]
         same = f"{best.line} and {choice.line} have the same loss at {length} within chance"
         meaning = _brackets(_meaning(comparison, choice))
-        return choice, f"Use {choice.line}: {same}; {choice.line} also finds {asked_facts(choice.rows)}{meaning}."
+        return choice, f"Use {choice.line}: {same}; {choice.line} also finds {name_of_hidden(choice.rows)}{meaning}."
     words = f"Use {best.line}: it has the lowest loss at {length}{_brackets(_meaning(comparison, best))}."
     words += f" Its lead over {name_of(ties[0].line)} may be chance." if ties else ""
     if best.verdict.kind == UNCLEAR:

@@ -60,7 +60,7 @@ def test_seconds_of_a_round():
 def test_seconds_of_rounds_that_go_to_longer_texts():
     """First 4 and 8 tokens, then 16 too: what was read is not read again."""
     four, eight, more = (COST.cell(length) for length in (4, 8, 16))
-    short = PlannedRound(1, only_longest=True, upto=2)
+    short = PlannedRound(1, only_longest=True, shortest=2)
     assert seconds_needed(COST, (4, 8, 16), 2, [short]) == pytest.approx(four + 3 * eight)
     both = [short, PlannedRound(1, only_longest=True)]
     assert seconds_needed(COST, (4, 8, 16), 2, both) == pytest.approx(four + 3 * eight + 3 * more)
@@ -190,7 +190,7 @@ def test_rounds(inspection):
 def test_the_first_table_is_of_a_shorter_length_where_it_would_come_late(inspection):
     late, soon = (plan(inspection, seconds, limit=None) for seconds in (400.0, 20.0))
     assert late.rounds[:3] == (
-        PlannedRound(1, only_longest=True, upto=2),
+        PlannedRound(1, only_longest=True, shortest=2),
         PlannedRound(1, only_longest=True),
         PlannedRound(1),
     )

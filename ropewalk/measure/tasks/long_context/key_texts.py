@@ -2,7 +2,7 @@
 
 A reference is a model under an extension. It reads a text twice: in windows of its trained length that advance by half
 of it (near), and whole (far). Key tokens are those whose loss falls by more than `gain` nats from near to far, and is
-below `most` nats with the far context (measure/metrics/key_tokens.py). They are stored as intervals of
+below `most` nats with the far context (measure/metrics/perplexity.py). They are stored as intervals of
 characters beside the text, so that a model with another tokenizer is judged on the same characters, and no judged model
 chooses what it is judged on. A token of another tokenizer is a key token if all its characters are in one interval.
 
