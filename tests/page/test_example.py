@@ -270,6 +270,9 @@ def test_what_takes_long_is_read_where_it_is_asked_for(tmp_path, capsys, monkeyp
         r"no text is read with the model: reading \d .* under rope, pi takes about .*; --read reads it", said
     )
     assert given(place.read_text("utf-8"))["example"] is None
+    monkeypatch.setattr("ropewalk.cli.verbs.page.LARGEST", 0)
+    assert run(["page", "default", "-o", str(place)]) == 0
+    assert "since the weights are large; --read reads texts" in capsys.readouterr().err
 
 
 def test_a_text_is_read_unless_it_is_left_out(tmp_path, capsys):

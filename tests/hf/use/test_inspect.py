@@ -222,6 +222,7 @@ def test_needs_are_stated_of_presets_that_exist():
 def test_it_is_read_on_80_columns_and_by_machines(name):
     seen = inspect(tiny(name), target_len=1 << 20)
     assert max(map(len, str(seen).splitlines())) <= 80
+    assert "`ropewalk show NAME` explains one of them" in str(seen)
     read = json.loads(json.dumps(seen.to_json()))
     assert read["trained_len"] == 32
     assert read["turns_at_target"] == pytest.approx([turns * 2**15 for turns in seen.turns])

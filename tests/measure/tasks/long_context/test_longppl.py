@@ -91,6 +91,7 @@ def test_the_tokens_are_made_once_and_the_file_is_used(who, tmp_path, monkeypatc
         assert ready.measure(who, length, 1) == task.measure(who, length, 1)
     monkeypatch.setattr(longppl, "key_text", None)
     assert task.prepared(who, tmp_path / "out") == ready
+    assert ready.prepared(who, tmp_path / "out") is ready
     for other in (replace(task, samples=1), replace(task, gain=0.06), replace(task, reference="rerope:window=17")):
         with pytest.raises(TypeError):  # that would be another file
             other.prepared(who, tmp_path / "out")
