@@ -27,7 +27,14 @@ from ropewalk.engines.llama_cpp.gguf import require_writer, write_for_llama_cpp
 from ropewalk.engines.llama_cpp.gguf_to_gguf import export_file, require_gguf_target
 from ropewalk.engines.llama_cpp.rules import TENSOR
 from ropewalk.engines.overrides import STARTS, changes_between, serving_command, why_no_option
-from ropewalk.engines.rules.statement import EngineReading, StatedModel, drafting_key, notes_on_lengths, state_extension
+from ropewalk.engines.rules.statement import (
+    EngineReading,
+    StatedModel,
+    drafting_key,
+    notes_on_lengths,
+    state_extension,
+    stretch_in,
+)
 from ropewalk.engines.targets import TARGETS, TRAINERS
 from ropewalk.engines.trainers.torchtitan import SCRIPT
 from ropewalk.engines.vllm.plans import (
@@ -172,6 +179,8 @@ def plan_export(
     """What `export` would write: a config, or plans for the engine's plugin; or the reason why neither is possible."""
     require_engine(target)
     host, extension = handle.model, handle.extension
+    if reason := _why_stretched(handle):
+        return reason
     if target != PLUGGED and plugin:
         return DoesNotFit("plugin", f"left out for {target}: only {PLUGGED} has one", plugin)
     if request_factors and (target != PLUGGED or plugin is False):
@@ -190,6 +199,17 @@ def plan_export(
         by_plugin = target == PLUGGED and plugin is not False and config.field != "target_len"
         return plans_for(host, handle, target_len) if by_plugin else config
     return config if static == extension else config._replace(kind="frozen")
+
+
+def _why_stretched(handle: Handle) -> DoesNotFit | None:
+    """Why an export of ours takes no second schedule, which would stretch what is stretched; None for another model."""
+    before, extension = stretch_in(handle.model.config.get_text_config()), handle.extension
+    if before is None or handle.trained_len or extension.frequencies is None or extension.replaces_scaling:
+        return None
+    lengths = f"from {before.trained_len:,} to {before.target_len:,} tokens"
+    trained = f"if it was trained on more since, say so: --trained-len {before.target_len} (trained_len)"
+    sentence = f"the model is stretched by {before.methods} already, {lengths}"
+    return DoesNotFit.because("model", sentence, remedy=f"take the model that it was made of; {trained}")
 
 
 def _export_config(

@@ -46,7 +46,7 @@ def sglang(config):
         own["original_max_position_embeddings"],
         own.get("truncate", True),
     )
-    return Computed(table, own["attn_factor"] * (0.1 * math.log(own["factor"]) + 1))
+    return Computed(table, own.get("attn_factor", 1.0) * (0.1 * math.log(own["factor"]) + 1))
 
 
 def llama_cpp(config, divisors=None):

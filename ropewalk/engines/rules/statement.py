@@ -141,8 +141,7 @@ def fold(stated: StatedModel, computed: float = 1.0) -> float:
         for name in ("attention_factor", "short_mscale", "long_mscale"):
             if name in parameters:
                 parameters[name] = computed
-        if "attn_factor" in parameters:  # of YaRN's own temperature, which is what is left
-            parameters["attn_factor"] = 1.0
+        parameters.pop("attn_factor", None)  # YaRN's own temperature is what is left
     return factor
 
 
@@ -243,8 +242,10 @@ def state_extension(
         or not torch.equal(static_table(static, first.facts), static_table(Extension(), first.facts)),
     )
     for parameters in model.parameters:
-        if parameters["rope_type"] == "yarn":  # some engines multiply their own temperature by this
-            parameters["attn_factor"] = model.temperature / yarn_temperature(parameters["factor"])
+        if parameters["rope_type"] == "yarn":
+            beside = model.temperature / yarn_temperature(parameters["factor"])
+            if not math.isclose(beside, 1.0, rel_tol=1e-9):  # by which some engines multiply YaRN's own
+                parameters["attn_factor"] = beside
     if model.length > model.trained_len and model.changes_short:
         note_stretch(config, first.facts, model.length, static)
     return model if window is None else _state_window(model, window, layers)

@@ -40,9 +40,19 @@ def test_yarn_is_native_everywhere(tmp_path, target):
     assert str(tmp_path / "out") in result.command
     said = config["rope_parameters"]
     assert (said["rope_type"], said["factor"], said["original_max_position_embeddings"]) == ("yarn", 4.0, 32)
-    assert said["attn_factor"] == pytest.approx(1.0)  # over 0.1 ln 4 + 1, which engines multiply by themselves
+    assert "attn_factor" not in said  # 0.1 ln 4 + 1 is what engines compute, and transformers warns of the key
     assert config["max_position_embeddings"] == 128
     require_reloaded(tmp_path / "out", expected)
+
+
+def test_an_export_is_not_stretched_again(tmp_path):
+    exported(tiny("llama"), tmp_path / "out", "yarn:factor=4", target="vllm")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    said = r"stretched by by_parts\+yarn_temperature already, from 32 to 128 tokens; take the model that it was made of"
+    with extended(model, "yarn:factor=2"), pytest.raises(DoesNotFit, match=said):
+        export(model, tmp_path / "again", target="vllm")
+    with extended(model, "yarn:factor=2", trained_len=128):  # which says that it was trained on more since
+        export(model, tmp_path / "again", target="vllm")
 
 
 def require_reloaded(directory, expected):
