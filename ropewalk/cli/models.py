@@ -48,6 +48,9 @@ def require_known(value: list[str] | str | None) -> list[str] | str | None:
     names = docstrings.names()
     bare = {name.rpartition(".")[2] for name in names} | offers_of(METHODS).keys()
     for line in [value] if isinstance(value, str) else value:
+        if "/" in line and Path(line).is_dir():
+            sentence = f"{line} is a folder, and an extension is expected here"
+            raise UnknownName.because("extension", sentence, remedy="name the model first, and then the extension")
         for term in read(line) if line and line != BARE and not line.endswith(".json") else ():
             if term.name == NAME:
                 sentence = f"{NAME} is a model, and an extension is expected here"

@@ -77,6 +77,7 @@ def test_engines_are_those_that_export_knows():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ("extend yarn {folder} -o {out}", "is a folder, and an extension is expected here; name the model first"),
         ("inspect no/such/folder", "model must be an existing folder, a GGUF file, a config.json, default, or"),
         ("inspect {folder} --to abc", "--to must be a whole number such as 512, 32k or 1m, got 'abc'"),
         ("inspect {folder} --to 0", "--to must be at least 1"),
