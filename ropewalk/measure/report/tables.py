@@ -24,8 +24,8 @@ from ropewalk.measure.tasks import Context, Passkey, QuantisedCache, Task
 
 LEGEND = (
     "loss: mean over {tokens}, in nats per token, as the context grows. loss minus base: at the longest length, minus"
-    " the base model's {standard}; below 0 is better.{asked} short damage: loss added to texts of the trained length."
-    " time, cache: longest length."
+    " the base model's {standard}; below 0 is better.{asked} short damage: loss added to all tokens of"
+    " texts of the trained length. time, cache: longest length."
 )
 UNDER_CACHES = "with keys and values rounded, as a quantised cache does"
 CORRECT = "share correct at the longest length"
