@@ -133,9 +133,9 @@ class EngineCheck:
     def _facts(self) -> list[str]:
         allowed = "any length" if math.isinf(self.length.allowed) else f"{self.length.allowed:,.0f} tokens"
         rows = [("length", f"{allowed} allowed, {self.length.default:,} without flags")]
-        added = f"without a schedule; {self.stretched_by} stretches it to {self.made_for_len:,}"
-        trained = added if self.stretched_by else "with the schedule that the checkpoint has"
-        rows += [("trained on", f"{self.trained_len:,} tokens, {trained}")]
+        added = f", without a schedule; {self.stretched_by} stretches it to {self.made_for_len:,}"
+        came = "" if all(layer.rope_type == "default" for layer in self.layers) else ", with the checkpoint's schedule"
+        rows += [("trained on", f"{self.trained_len:,} tokens{added if self.stretched_by else came}")]
         rows += [("", f"as said by {self.trained_source}")] if self.trained_source else []
         rows += [("not read", ", ".join(self.ignored))] if self.ignored else []
         rows += [("known from", self.source), ("flags", self.command)]

@@ -115,7 +115,7 @@ def test_then_the_weights_are_loaded(monkeypatch, tmp_path):
 
 def test_an_extension_beside_the_weights_counts(tmp_path):
     model = tiny("llama", num_hidden_layers=1)
-    with rw.hf.extended(model, "yarn:factor=4"):
+    with rw.extended(model, "yarn:factor=4"):
         rw.save(model, tmp_path / "long")
     assert str(rw.inspect(tmp_path / "long")) == str(rw.inspect(rw.load(tmp_path / "long")))
 
