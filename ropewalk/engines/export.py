@@ -207,7 +207,7 @@ def _why_stretched(handle: Handle) -> DoesNotFit | None:
     if before is None or handle.trained_len or extension.frequencies is None or extension.replaces_scaling:
         return None
     lengths = f"from {before.trained_len:,} to {before.target_len:,} tokens"
-    trained = f"if it was trained on more since, say so: --trained-len {before.target_len} (trained_len)"
+    trained = f"if this one was trained further since, say so: --trained-len {before.target_len} (trained_len)"
     sentence = f"the model is stretched by {before.methods} already, {lengths}"
     return DoesNotFit.because("model", sentence, remedy=f"take the model that it was made of; {trained}")
 

@@ -307,7 +307,7 @@ def plans_of(config: Any) -> list[ModelPlan]:
 
 
 def plans_of_model(model_config: Any) -> list[ModelPlan]:
-    """The plans in vLLM's config of a model; every process of it asks here before it reads one.
+    """The plans in the config that vLLM has of a model; each of its processes asks here before it reads one.
 
     Methods that lie as files in the model's folder run only where vLLM was started with --trust-remote-code, and only
     if they have the hash of the export. A method of a package is found where that package is installed beside vLLM.

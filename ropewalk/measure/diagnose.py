@@ -13,10 +13,11 @@ from rich.console import RenderableType
 from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import length as in_tokens
 from ropewalk.files import finite, record_json
+from ropewalk.hf.attach.extend import require_beyond
 from ropewalk.hf.load_options import UNSTATED, LoadOptions
 from ropewalk.hf.probe.facts import trained_len
 from ropewalk.measure.arguments import RunOptions, whole_number
-from ropewalk.measure.diagnostics.diagnosis import Diagnosis, measure_sides, require_longer
+from ropewalk.measure.diagnostics.diagnosis import BOTH_SIDES, Diagnosis, measure_sides
 from ropewalk.measure.lines import line_of
 from ropewalk.measure.opened_model import open_model, stated_lengths
 from ropewalk.measure.progress import showing_progress
@@ -109,7 +110,7 @@ def diagnose(
     asked = None if length is None else in_tokens(str(length), "length")
     run.check(model, unused=("workers", "ray", "after_round"))
     if asked is not None and (stated := stated_lengths(model, run)):
-        require_longer(asked, stated.trained)
+        require_beyond("length", asked, stated.trained, BOTH_SIDES)
     with open_model(model, run) as host:
         longest = DIAGNOSIS_TIMES * trained_len(host.model) if asked is None else asked
         subject = host.subject(corpus, longest)

@@ -80,9 +80,7 @@ def check(
         checked = check_running(running, model, served=served, target_len=target_len, options=options)
     else:
         from ropewalk.engines.check.check import check as look
-        from ropewalk.engines.check.versions import choose_engine
 
-        choose_engine(engine)
         silence_transformers()
         checked = look(model, engine=engine, target_len=target_len, options=options)
     print_json(checked.to_json()) if as_json else typer.echo(str(checked))

@@ -237,11 +237,13 @@ def _reads_with(extension: Extension) -> str:
     return "use rw.ape_stream" if rule.of_attention else "use rw.contrast_stream"
 
 
-def require_beyond(field: str, target_len: int | None, trained_len: int) -> None:
+NO_NEED = "up to that length the model needs no extension"
+
+
+def require_beyond(field: str, target_len: int | None, trained_len: int, remedy: str = NO_NEED) -> None:
     """Refuse a target length within the trained length."""
     if target_len is not None and target_len <= trained_len:
-        rule = f"above the trained length ({trained_len})"
-        raise DoesNotFit(field, rule, target_len, remedy="up to that length the model needs no extension")
+        raise DoesNotFit(field, f"above the trained length ({trained_len})", target_len, remedy=remedy)
 
 
 def why_not_fitting(

@@ -15,6 +15,7 @@ from ropewalk.extension.extension import Extension
 from ropewalk.extension.notation import BARE
 from ropewalk.extension.parsing import Line, parse_for
 from ropewalk.hf.attach.attention import capture_biases
+from ropewalk.hf.attach.extend import require_beyond
 from ropewalk.hf.probe.facts import parse_for_config
 from ropewalk.measure.comparison.store import provenance
 from ropewalk.measure.diagnostics.attention_weights import (
@@ -46,6 +47,7 @@ from ropewalk.methods.spec import Json
 
 Progress = Callable[[int, int, str], None]  # steps done, steps in all, what is measured now
 STEPS_PER_SIDE = 4  # of each side
+BOTH_SIDES = "a diagnosis compares positions within it and beyond"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,19 +104,12 @@ def _minus(losses: Sequence[float], others: Sequence[float]) -> tuple[float, ...
     return tuple(a - b for a, b in zip(losses, others, strict=True))
 
 
-def require_longer(length: int, known: int) -> None:
-    """Refuse a length within the trained one."""
-    if length <= known:
-        remedy = "a diagnosis compares positions within it and beyond"
-        raise DoesNotFit("length", f"above the trained length ({known})", length, remedy=remedy)
-
-
 def measure_sides(
     subject: Subject, line: str | Line = "", *, texts: int = 2, progress: Progress = lambda done, total, label: None
 ) -> Diagnosis:
     """Diagnose a model at the subject's longest length. Losses are of all texts, everything else of the first."""
     facts, length = subject.facts, subject.longest
-    require_longer(length, facts.trained_len)
+    require_beyond("length", length, facts.trained_len, BOTH_SIDES)
     parsed = parse_for_config(subject.model.config.get_text_config(), line, length, facts) if line else Extension()
     name = line.text if isinstance(line, Line) else line
     extensions = {BARE: Extension()} | ({name: parsed} if parsed != Extension() else {})

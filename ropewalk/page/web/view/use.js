@@ -46,7 +46,7 @@ Ropewalk.use = (() => {
     ];
   }
 
-  // The flags are those of a Llama: for a model of one's own, what prints them by its own config.
+  // The flags are a Llama's. For another model: the command that prints those of its own config.
   const plainVllm = (line, length, flags) =>
     Ropewalk.given.usual ? `vllm serve MODEL ${flags}` : `ropewalk export ${MODEL} ${quoted(line)} --to ${length} --config-only`;
 
