@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING
 from functools import reduce
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ropewalk.errors import Conflict, InvalidValue, RopewalkError, UnknownName
 from ropewalk.extension import presets
-from ropewalk.extension.extension import Extension
+from ropewalk.extension.extension import WORDS, Extension
 from ropewalk.extension.notation import INSTEAD, Term, names_file, read, unknown_name
 from ropewalk.extension.outside import method_on_line, offered, offered_names, require_unclashed
 from ropewalk.extension.presets.arguments import require_whole, stretch
@@ -32,6 +33,7 @@ CONTEXT = (
     "layers",
     "key_heads",
 )  # what a preset takes from the model where the line does not state it
+SOME_MODEL = {"trained_len": 4096, "target_len": 16_384, "layers": 4, "key_heads": 4}
 
 
 class Line(NamedTuple):
@@ -82,6 +84,7 @@ def read_line(text: str | Line) -> Line:
     terms = tuple(read(text))
     for term in terms:
         _require_known(term)
+    _require_compatible(terms)
     return Line(text, terms)
 
 
@@ -144,6 +147,22 @@ def _require_known(term: Term) -> None:
     for name in term.values:
         if name not in accepted:
             raise _unknown_parameter(term.name, name, accepted)
+
+
+def _require_compatible(terms: tuple[Term, ...]) -> None:
+    """Refuse two terms of which an extension holds one, by the names on the line: no model has to be known."""
+    built: list[tuple[str, Extension]] = []
+    for term in terms if len(terms) > 1 else ():
+        with suppress(RopewalkError):  # a wrong value is refused when the line is built
+            built.append((term.name, _extension(term, {**SOME_MODEL, **term.values})))
+    for (name, mine), (other, theirs) in combinations(built, 2):
+        try:
+            mine + theirs
+        except Conflict as refused:
+            if name == other or refused.field not in WORDS:
+                raise
+            sentence = f"{name} and {other} are both {WORDS[refused.field]}"
+            raise Conflict.because(refused.field, sentence, remedy="keep one") from None
 
 
 def _require_method(slot: str, term: Term) -> None:
