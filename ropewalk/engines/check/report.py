@@ -17,7 +17,7 @@ Verdict = Literal["same", "differs", "refused", "unknown"]
 Kind = Literal["refused", "differs", "unknown", "warning"]
 REPORT_WIDTH, FEW_PAIRS, INDENT = 100, 7, 12
 MEANINGS: dict[Verdict, str] = {
-    "same": "the engine computes what the checkpoint's authors meant",
+    "same": "the engine computes what the checkpoint is meant to compute",
     "differs": "the engine computes something else",
     "refused": "the engine stops at the start, or answers with an error",
     "unknown": "what the engine computes here is not known",

@@ -27,6 +27,7 @@ from ropewalk.methods.reach import Window
 from ropewalk.methods.record import AT_LEAST_ONE, Checked
 
 LONGROPE = "longrope"
+AS_YARN = "by_parts+yarn_temperature", "yarn"  # the name that people know
 QUERY_SCALE = "llama_4_scaling_beta"  # beside it, the original length is what attention scales its queries by
 
 
@@ -265,7 +266,7 @@ def note_stretch(config: Any, facts: Facts, length: int, extension: Extension) -
     text = config.get_text_config()
     before = stretch_in(text)
     trained = facts.trained_len if before is None else before.trained_len
-    methods = "+".join(spec.name for specs in extension.specs.values() for spec in specs)
+    methods = "+".join(spec.name for specs in extension.specs.values() for spec in specs).replace(*AS_YARN)
     setattr(text, EXPORTED, asdict(Stretch(trained_len=trained, target_len=length, methods=methods)))
 
 

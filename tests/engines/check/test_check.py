@@ -300,7 +300,7 @@ def test_the_json_has_every_pair():
 
 def test_a_page_fits_a_screen():
     page = str(rw.check(released("gemma-3-4b"), engine="vllm"))
-    assert page.startswith("same: the engine computes what the checkpoint's authors meant")
+    assert page.startswith("same: the engine computes what the checkpoint is meant to compute")
     assert "full_attention: linear" in page
     assert "tokens, with the checkpoint's schedule\n" in page
     assert re.search(r"trained on +[\d,]+ tokens\n", str(rw.check(llama(), engine="vllm")))

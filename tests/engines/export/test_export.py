@@ -48,7 +48,7 @@ def test_yarn_is_native_everywhere(tmp_path, target):
 def test_an_export_is_not_stretched_again(tmp_path):
     exported(tiny("llama"), tmp_path / "out", "yarn:factor=4", target="vllm")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    said = r"stretched by by_parts\+yarn_temperature already, from 32 to 128 tokens; take the model that it was made of"
+    said = r"stretched by yarn already, from 32 to 128 tokens; take the model that it was made of"
     with extended(model, "yarn:factor=2"), pytest.raises(DoesNotFit, match=said):
         export(model, tmp_path / "again", target="vllm")
     with extended(model, "yarn:factor=2", trained_len=128):  # which says that it was trained on more since
