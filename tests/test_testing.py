@@ -44,6 +44,10 @@ def scale(make, **more):
     return record(Scale, scale=lambda self, position, facts, weights: make(position), **more)
 
 
+def in_float32(self, facts, generator=None):
+    return {"slope": torch.ones(facts.heads)}
+
+
 WHOLE = Span(start=torch.zeros_like, stop=after, q_at=itself, k_at=itself)
 
 
@@ -74,6 +78,10 @@ WRONG = {
     "of_distance_alone is False, and": bias(
         lambda distance, query, facts: zeros(distance, facts), of_distance_alone=False
     ),
+    "what it learns as slope must begin in float64": bias(
+        lambda distance, query, facts: zeros(distance, facts), weights=in_float32
+    ),
+    "slope must begin in float64": scale(longer, weights=in_float32),
     r"a scale is \[heads or 1, rows\]": scale(lambda row: longer(row)[0]),
     "a scale must be float64 and above 0": scale(lambda row: -longer(row)),
     "a scale must keep the shape of a batch": scale(lambda row: longer(row) * (1 + row.dim())),

@@ -55,12 +55,12 @@ def test_a_list_that_cannot_be_read_says_what_it_is_of(text):
         read_list(text, "tasks")
 
 
-@pytest.mark.parametrize(("text", "number"), [("512", 512), (" 4k", 4096), ("1M", 1048576)])
+@pytest.mark.parametrize(("text", "number"), [("512", 512), (" 4k", 4096), ("1M", 1048576), (f"{4:030}", 4)])
 def test_lengths(text, number):
     assert length(text) == number
 
 
-@pytest.mark.parametrize("text", ["", "k", "4kb", "1.5k", "many"])
+@pytest.mark.parametrize("text", ["", "k", "4kb", "1.5k", "many", f"{4:031}"])
 def test_lengths_that_are_none(text):
     with pytest.raises(Unreadable, match="length must be a whole number such as 512, 32k or 1m"):
         length(text)

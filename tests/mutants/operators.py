@@ -108,3 +108,19 @@ def _put(values: list, at: int, value: ast.AST) -> None:
 
 def _swap(values: list, at: int) -> None:
     values[at], values[at + 1] = values[at + 1], values[at]
+
+
+def enclosing(source: bytes, line: int) -> str:
+    """The function around a line, by its name and those of what it stands in; empty outside of all."""
+    return _inside(ast.parse(source), line, "")
+
+
+def _inside(node: ast.AST, line: int, prefix: str) -> str:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{prefix}{child.name}"
+            if child.body[0].lineno <= line <= (child.end_lineno or 0):
+                return _inside(child, line, f"{name}.<locals>.") or name
+        elif found := _inside(child, line, f"{prefix}{child.name}." if isinstance(child, ast.ClassDef) else prefix):
+            return found
+    return ""

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from mutants.operators import mutants
+from mutants.operators import enclosing, mutants
 
 SOURCE = '''"""Größe: not this 1."""
 
@@ -51,3 +51,32 @@ def test_each_is_python(mutant):
 @pytest.mark.parametrize("same", ["return None", "return (None)", "x = y(x, x)", "x[y] = max(x, y)"])
 def test_what_would_change_nothing_is_none(same):
     assert mutants(f"def one(x, y):\n    {same}\n".encode()) == []
+
+
+NESTED = b"""\
+LIMIT = 3
+
+class Pair:
+    angle = 2
+
+    @property
+    def turned(self):
+        def inner(x):
+            return x
+        return inner(self.angle)
+
+if LIMIT:
+    async def twice(x=1):
+        return [2 * each for each in x]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "function"),
+    [(1, ""), (4, ""), (9, "Pair.turned.<locals>.inner"), (10, "Pair.turned"), (14, "twice")],
+)
+def test_a_function_is_named_as_python_names_it(line, function):
+    assert enclosing(NESTED, line) == function
+    namespace = {}
+    exec(compile(NESTED, "one.py", "exec"), namespace)
+    assert function in ("", namespace["twice"].__qualname__) or function.startswith("Pair.turned")

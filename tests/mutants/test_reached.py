@@ -1,29 +1,34 @@
-"""What a sample remembers of the tests, also when a process was killed while it wrote."""
-
-import json
+"""What a sample knows of the tests, also when a process was killed while it wrote."""
 
 from mutants.reached import Reached
 
-FUNCTIONS = {"ropewalk/one.py": [3, 9]}
+FUNCTIONS = {"ropewalk/one/one.py": ["twice", "Pair.turned"]}
 
 
-def line(test, **more):
-    return json.dumps({"test": test, **more}) + "\n"
+def written(known, *rows):
+    for row in rows:
+        known.write({"process": 1, **row})
 
 
-def test_what_passed_is_known_and_what_did_not_end_is_named(tmp_path):
-    known = Reached(tmp_path / "log")
-    ended = [line(test, seconds=s, passed=True, functions=FUNCTIONS) for test, s in (("slow", 2), ("quick", 1))]
-    failed = line("red", seconds=0, passed=False, functions=FUNCTIONS)
-    known.log.write_text("".join([*ended, failed, '{"test": "cut o\n', line("hangs")]))
-    assert known.learn() == "hangs"
-    for function, tests in ((3, ["quick", "slow"]), (0, ["quick", "slow"]), (4, [])):
-        assert known.by_cost("ropewalk/one.py", function) == tests
-    assert known.by_cost("ropewalk/other.py", 0) == []
+def test_what_passed_is_known_and_what_a_process_did_not_end_is_named(tmp_path):
+    known, other = Reached(tmp_path / "log"), Reached(tmp_path / "log")
+    more = {**FUNCTIONS, "ropewalk/two.py": ["thrice"]}
+    written(known, {"test": "wide", "seconds": 1, "passed": True, "functions": more})
+    written(known, {"test": "narrow", "seconds": 2, "passed": True, "functions": FUNCTIONS})
+    written(known, {"test": "red", "seconds": 0, "passed": False, "functions": FUNCTIONS})
+    with known.log.open("a") as log:
+        log.write('{"test": "cut o\n')
+    written(known, {"test": "hangs"}, {"test": "of another", "process": 2})
+    assert known.learn(1) == "hangs"
+    assert other.learn(3) == ""
+    assert known.of("ropewalk/one/one.py", "twice") == ["narrow", "wide"]
+    assert known.of("ropewalk/one/one.py", "untested") == known.of("ropewalk/one/other.py", "") == ["narrow", "wide"]
+    assert known.of("ropewalk/two.py", "") == ["wide"]
+    assert known.of("ropewalk/three/three.py", "") == []
 
 
-def test_what_fails_without_a_mutant_is_left_out_another_time_too(tmp_path):
+def test_what_hangs_without_a_mutant_is_left_out_another_time_too(tmp_path):
     first, again = Reached(tmp_path / "log"), Reached(tmp_path / "log")
-    first.leave_out("red")
+    first.leave_out("hangs")
     assert again.learn() == ""
-    assert first.failing == again.failing == {"red"}
+    assert first.left == again.left == {"hangs"}

@@ -86,7 +86,8 @@ def test_flags_mend_what_they_are_printed_for(name, engine):
         assert math.isclose(computed.scale, meant.scale, rel_tol=1e-5)
         assert ((computed.inv_freq - meant.inv_freq).abs() <= 1e-5 * meant.inv_freq).all()
     wanted = name in ("Qwen2.5-7B-Instruct with YaRN", "Qwen3-8B with YaRN") and engine != "vllm@0.29"
-    assert len(flags) >= (1 if wanted or (name == "Ministral-3-8B" and engine != "sglang") else 0)
+    wanted |= (name, engine == "sglang") in (("Ministral-3-8B", False), ("internlm2.5-like, dynamic", True))
+    assert len(flags) >= wanted
 
 
 def overrides(remedy):
@@ -94,6 +95,17 @@ def overrides(remedy):
     words = shlex.split(remedy) if "--" in remedy else []
     values = (value for word, value in itertools.pairwise(words) if word.endswith(("overrides", "override-args")))
     return json.loads(next(values, "null"))
+
+
+def test_keys_that_llama_cpp_does_not_read():
+    """Its converter writes betas and attention_factor, and llama.cpp computes its own; of StableLM it keeps the base."""
+    rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8 * K}
+    stablelm = AutoConfig.for_model("stablelm", max_position_embeddings=32 * K, rope_parameters=rope)
+    for config, names in (
+        (yarn(attention_factor=1.1, beta_fast=16), ["attention_factor", "beta_fast"]),
+        (stablelm, ["factor", "original_max_position_embeddings"]),
+    ):
+        assert sorted(rw.check(config, engine="llama.cpp").ignored) == [f"rope_parameters.{name}" for name in names]
 
 
 def test_an_attention_factor_that_old_versions_drop():

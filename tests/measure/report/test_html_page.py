@@ -134,5 +134,8 @@ def test_who_gets_a_link_reads_what_was_found():
     assert made.title == shown["og:title"] == "SmolLM2 at 32k: four extensions"
     found = "Trained on 64 tokens, reading 32,768: yarn 1.60, base model 11.05 nats per token"
     assert found == shown["og:description"] == shown["description"]
+    worse = Elements(render_page(page_of(comparison(["yarn"], rates=[2.0]))))
+    found = "Trained on 64 tokens, reading 256: yarn 6.05, base model 4.05 nats per token"
+    assert ("meta", {"name": "description", "content": found}) in worse.all
     assert page_of(comparison([])).title == "small at 256: no extension"
     assert page_of(comparison(["yarn"], model="default")).title == "Ropewalk's small model at 256: yarn"
