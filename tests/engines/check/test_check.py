@@ -98,7 +98,7 @@ def overrides(remedy):
 
 
 def test_keys_that_llama_cpp_does_not_read():
-    """Its converter writes betas and attention_factor, and llama.cpp computes its own; of StableLM it keeps the base."""
+    """Its converter writes betas and attention_factor, and llama.cpp its own; of StableLM it keeps the base."""
     rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8 * K}
     stablelm = AutoConfig.for_model("stablelm", max_position_embeddings=32 * K, rope_parameters=rope)
     for config, names in (

@@ -102,7 +102,8 @@ def test_numbers_are_asked_for_at_the_end_and_answered_by_what_the_text_says():
     assert len(numbers) == 3
     assert all(number.strip() in answers for number in numbers)
     lengths = [ask_in([plain], tokenizer, 400, 1, Random(seed)).ids_1n.shape[1] for seed in range(8)]
-    assert len(set(lengths)) > 4 and min(lengths) < 300  # drawn, and not all of the text
+    assert len(set(lengths)) > 4  # drawn,
+    assert min(lengths) < 300  # and not all of the text
     with pytest.raises(InvalidValue, match="length must be enough tokens to hide a number in, got 8; state more"):
         ask_in([plain[:8]], tokenizer, 8, 3, Random(0))
 
