@@ -171,7 +171,10 @@ def _complete_parts(
 def _places(heads: Sequence[int]) -> Heads:
     step = heads[1] - heads[0] if len(heads) > 1 else 1
     even = range(heads[0], heads[-1] + 1, step)
-    return slice(even.start, even.stop, step) if list(heads) == list(even) else torch.tensor(heads)
+    if list(heads) == list(even):
+        return slice(even.start, even.stop, step)
+    with torch.inference_mode(False):  # it is remembered, and a training may need it next
+        return torch.tensor(heads)
 
 
 def take_heads(x_bhnd: Tensor, heads: Heads) -> Tensor:
@@ -204,7 +207,8 @@ def join_heads(parts: Sequence[PartTerms], outputs: Sequence[Tensor]) -> Tensor:
 @lru_cache(maxsize=1024)
 def _order(heads: tuple[tuple[int, ...], ...]) -> Tensor | None:
     """Where each head of a layer is among those of its parts in a row; nothing where it is there already."""
-    order = torch.tensor([head for part in heads for head in part]).argsort()
+    with torch.inference_mode(False):  # as above
+        order = torch.tensor([head for part in heads for head in part]).argsort()
     return None if bool((order == torch.arange(len(order))).all()) else order
 
 

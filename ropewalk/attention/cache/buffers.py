@@ -95,9 +95,8 @@ class CacheState(StoredKeys):
         self.phases = tuple(phase.extension.reach_or_causal.spans() for phase in self.terms.phases)
         self.spans = tuple(span for spans in self.phases for span in spans)
         self.begins = (begins[0],) if len(set(begins)) == 1 else tuple(begins)
-        self.rows = len(begins)
+        self.rows, self.spare = len(begins), spare
         self.first = torch.tensor(self.begins)
-        self.spare = spare
         self.buffers, self.stored, self.buffer_of = self._buffers()
         self._of_rows: dict[tuple[int, ...], CacheState] = {}
         self._decay_period = max(1, int(1 / float(self.table(1).log_decay.abs().max()))) if self.decays else 0
@@ -291,11 +290,16 @@ def _make_room(lanes: Lanes, new: Lanes, count: int, end: int, most: int | None 
     if lanes and end <= lanes[0].shape[2]:
         return lanes
     room = max(end, LEAST_ROOM, int(count * GROWTH))
-    room = room if most is None else min(room, most)
-    wider = [part.new_empty(*part.shape[:2], room, part.shape[3]) for part in new]
+    wider = _lanes_like(new, room if most is None else min(room, most))
     for lane, old in zip(wider, lanes, strict=False):
         lane[:, :, :count] = old[:, :, :count]
     return wider
+
+
+def _lanes_like(new: Lanes, room: int) -> Lanes:
+    """Lanes of this length, that may be written in any mode: what begins in inference mode may go on outside."""
+    with torch.inference_mode(False):
+        return [part.new_empty(*part.shape[:2], room, part.shape[3]) for part in new]
 
 
 @dataclass(frozen=True)
@@ -378,7 +382,7 @@ class PrefixBuffer(KVBuffer):
 
     def extend(self, lanes: Lanes, new: Lanes, count: int) -> BufferUpdate:
         """The first tokens of each row."""
-        lanes = lanes or [part.new_zeros(*part.shape[:2], self.size, part.shape[3]) for part in new]
+        lanes = lanes or [lane.zero_() for lane in _lanes_like(new, self.size)]
         if self.takes(count):
             for row in range(len(new[0])):
                 self._extend_row(lanes, new, count, row)

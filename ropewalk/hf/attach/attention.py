@@ -28,6 +28,7 @@ from ropewalk.hf.runtime.layer import (
     NAME,
     ExtendedLayer,
     attention,
+    basis_of,
     learned_parameters,
     mark_module,
     modules_of,
@@ -193,7 +194,7 @@ def apply_attention(host: PreTrainedModel, extension: Extension, layers: list[Ex
         if masking and (edit := chooser_edit(extension, layers)) is not None:
             undo.enter_context(write(edit))
         base: Any = called_base(host, modules_of(layers))
-        owner = Owner(extension, ATTENTION)
+        owner = Owner(extension, ATTENTION, basis_of(layers))
         undo.callback(owner.release)
         undo.callback(base.register_forward_pre_hook(ForwardPreHook(base, owner, layers), with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(after_forward, always_call=True).remove)

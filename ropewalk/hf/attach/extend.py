@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -86,8 +87,9 @@ def _put_on(
     model: nn.Module, host: PreTrainedModel, asked: _Asked, target_len: int | None, lift_windows: bool, mode: str | None
 ) -> Handle:
     """Put what was asked for on a model without an extension."""
-    plan = _plan(host, asked, lift_windows)
-    mode, reason, undo = _apply(plan, host, target_len, mode)
+    with torch.inference_mode(False), torch.no_grad():  # what is made here may be trained later
+        plan = _plan(host, asked, lift_windows)
+        mode, reason, undo = _apply(plan, host, target_len, mode)
     with undo:
         parts = (ExitStack(), mode, reason, asked.trained_len, plan.own_schedule, target_len)
         handle = Handle(host, plan.extension, tuple(plan.layers), lift_windows, *parts)

@@ -29,7 +29,7 @@ from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.rotation import PositionTable
 from ropewalk.hf.runtime.caches import Owner
 from ropewalk.hf.runtime.hooks import check_position_ids
-from ropewalk.hf.runtime.layer import ExtendedLayer, is_lifted, modules_of
+from ropewalk.hf.runtime.layer import ExtendedLayer, basis_of, is_lifted, modules_of
 from ropewalk.methods.frequencies import NoPE
 from ropewalk.methods.frequencies.frequencies import unwrap
 
@@ -166,7 +166,7 @@ def apply_tables(
         reason = why_not_followed(edit, probe(host))
         if reason is not None:
             return reason
-        base, owner = called_base(host, modules_of(layers)), Owner(extension, "tables")
+        base, owner = called_base(host, modules_of(layers)), Owner(extension, "tables", basis_of(layers))
         undo.callback(base.register_forward_pre_hook(check_position_ids, with_kwargs=True).remove)
         undo.callback(base.register_forward_pre_hook(owner.before, with_kwargs=True).remove)
         undo.callback(base.register_forward_hook(owner.after).remove)

@@ -359,9 +359,9 @@ def why_not_identical(
 
 
 def _answer(host: PreTrainedModel, ids: Tensor) -> Tensor:
-    """The logits, or the last hidden states of a model without a head."""
+    """The logits, also of a classifier, or the last hidden states of a model without a head."""
     answer = host(input_ids=ids, use_cache=False)
-    values: Tensor = answer.last_hidden_state if host.get_output_embeddings() is None else answer.logits  # type: ignore[no-untyped-call]
+    values: Tensor = answer.logits if "logits" in answer else answer.last_hidden_state
     return values.double()
 
 

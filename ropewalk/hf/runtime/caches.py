@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from ropewalk.errors import Conflict, InvalidValue
 from ropewalk.extension.extension import Extension
 from ropewalk.hf.probe.probed_layer import layer_bytes
 from ropewalk.hf.runtime.rounded_cache import RoundedCache
+from ropewalk.methods.facts import Facts
 
 # A cache belongs to the extension that filled it: under another, or under the base model, it is refused.
 #
@@ -32,11 +34,27 @@ REMEDY = "begin with a new cache"
 REMOVED = "past_key_values was filled under an extension, and cannot be used by the base model"
 
 
-class OwnerMark(NamedTuple):
-    """An extension and its mode, which decides whether cached keys are rotated."""
+Basis = tuple[tuple[Facts, bool], ...]  # of each layer the facts, and whether its window is lifted
+
+
+@dataclass(frozen=True)
+class OwnerMark:
+    """What decides the numbers of a cache. The mode says whether its keys are rotated."""
 
     extension: Extension
     mode: str
+    layers: Basis
+    caches: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet, compare=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OwnerMark:
+        """The copy of a cache belongs to whom the cache does."""
+        for copied in memo.values():
+            if isinstance(copied, Cache):
+                self.caches.add(copied)
+        return self
+
+    def __reduce__(self) -> Any:
+        return OwnerMark, (self.extension, self.mode, self.layers)
 
 
 class NeverCopied:
@@ -53,9 +71,8 @@ class NeverCopied:
 class Owner(NeverCopied):
     """One extended model, as the owner of the caches that it fills."""
 
-    def __init__(self, extension: Extension, mode: str) -> None:
-        self.mark = OwnerMark(extension, mode)
-        self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
+    def __init__(self, extension: Extension, mode: str, layers: Basis) -> None:
+        self.mark = OwnerMark(extension, mode, layers)
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The hook before a forward: refuse a cache of another owner."""
@@ -75,7 +92,10 @@ class Owner(NeverCopied):
         if mark is self.mark:
             return
         if mark != self.mark and cache.get_seq_length() > 0:
-            filled = "by the base model" if mark is None else f"under {mark.extension.to_json()}, mode {mark.mode}"
+            filled = "by the base model"
+            if mark is not None:
+                other = "" if mark.layers == self.mark.layers else ", of other lengths or windows"
+                filled = f"under {mark.extension.to_json()}, mode {mark.mode}{other}"
             raise Conflict.because("past_key_values", f"past_key_values was filled {filled}", remedy=REMEDY)
         self._claim(cache)
 
@@ -84,11 +104,11 @@ class Owner(NeverCopied):
         cache.__dict__.pop("update", None)
         setattr(cache, _MARK, self.mark)
         if not torch.compiler.is_compiling():  # which has no weak references
-            self._caches.add(cache)
+            self.mark.caches.add(cache)
 
     def release(self) -> None:
         """The extension is removed: the base model must not use the caches that it filled."""
-        for cache in self._caches:
+        for cache in self.mark.caches:
             if getattr(cache, _MARK, None) is self.mark:
                 cache.update = partial(_refuse_after_removal, cache)
 

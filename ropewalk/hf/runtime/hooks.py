@@ -113,11 +113,12 @@ class ForwardPreHook(NeverCopied):
     ) -> tuple[tuple[()], dict[str, Any]]:
         """The arguments by name, with the pass added."""
         _require_ours(self._config)
-        arguments = dict(self._signature.bind_partial(*args, **kwargs).arguments)
-        arguments |= arguments.pop(self._rest, {}) if self._rest else {}
+        arguments = _by_name(self._signature, args, kwargs)
         if PAGES in arguments:  # batching that began before the model was extended
             raise DoesNotFit.because("continuous batching", CONTINUOUS, remedy=STATIC_OR_GENERATE)
         cache = arguments["past_key_values"] = self._cache(module, arguments)
+        if cache is None and "use_cache" in self._signature.parameters:
+            arguments["use_cache"] = False  # or the model would make one that is nobody's
         random = self._owner.mark.extension.positions if module.training else None
         wanted = arguments.get("output_attentions")
         weights = bool(self._config.output_attentions if wanted is None else wanted)
@@ -134,7 +135,8 @@ class ForwardPreHook(NeverCopied):
     def _cache(self, module: nn.Module, arguments: dict[str, Any]) -> Any:
         """The cache that the caller passed, or the one that the model would make."""
         cache, use_cache = arguments.get("past_key_values"), arguments.get("use_cache")
-        requested = getattr(self._config, "use_cache", False) if use_cache is None else use_cache
+        by_default = getattr(self._config, "use_cache", False) and None not in self._places
+        requested = by_default if use_cache is None else use_cache
         needs_cache = requested and not module.training and not states_numbers(arguments)
         if (cache is not None or needs_cache) and None in self._places:
             rule = "False on a model whose keys are not in transformers' caches"
@@ -147,18 +149,26 @@ class ForwardPreHook(NeverCopied):
         return cache
 
 
+def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    arguments = dict(signature.bind_partial(*args, **kwargs).arguments)
+    rest = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD]
+    return arguments | {key: value for name in rest for key, value in arguments.pop(name, {}).items()}
+
+
 def after_forward(module: nn.Module, args: Any, output: Any) -> None:
     """The hook after the forward: a finished pass holds no cache and is not used by the next."""
     CURRENT.set(None)
 
 
 def check_position_ids(
-    _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]] | None:
     """The hook before a forward in mode tables: position ids mean the same as under Ropewalk's attention.
 
     transformers takes every gap as the border of two texts, and ignores borders where there is a cache.
     """
+    if args:
+        args, kwargs = (), _by_name(inspect.signature(module.forward), args, kwargs)
     positions = kwargs.get("position_ids")
     if PAGES in kwargs:  # continuous batching states the borders of texts itself
         return None

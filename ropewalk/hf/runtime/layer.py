@@ -24,7 +24,7 @@ from ropewalk.hf.probe.capture import CHOSEN, SUPPORTED, unsupported_arguments
 from ropewalk.hf.probe.facts import apply_to_own_tables, is_stretched
 from ropewalk.hf.probe.probed_layer import ProbedLayer
 from ropewalk.hf.probe.rotation import norm_weight
-from ropewalk.hf.runtime.caches import ExtendedCacheLayer
+from ropewalk.hf.runtime.caches import Basis, ExtendedCacheLayer
 from ropewalk.hf.runtime.forward_pass import CURRENT, PASS, ForwardPass, last_seen_of, last_seen_positions
 from ropewalk.hf.runtime.own_masks import model_mask
 from ropewalk.methods.facts import AFTER_ROTATION, MODEL, SINKS, Facts
@@ -195,6 +195,11 @@ def is_lifted(layer: ExtendedLayer) -> bool:
     return layer.probed.limit is not None and not layer.keeps_window
 
 
+def basis_of(layers: Sequence[ExtendedLayer]) -> Basis:
+    """What a cache's numbers follow from, beside the extension."""
+    return tuple((layer.facts, is_lifted(layer)) for layer in layers)
+
+
 def type_of(layer: ExtendedLayer, kinds: Sequence[str]) -> str:
     """The type of a layer: what its rotary module is called with, or its entry in the config's list of all layers,
     which may contain layers without attention."""
@@ -247,9 +252,8 @@ def attention(
         mask, odd = model_mask(attention_mask, kwargs.get(CHOSEN), k_bgjd), [name for name in odd if name != CHOSEN]
     _require_supported(module, None if layer.probed.own_mask else attention_mask, odd)
     if dropout:
-        raise InvalidValue(
-            "attention dropout", "0 under an extension", dropout, remedy="set config.attention_dropout = 0"
-        )
+        remedy = "load the model with attention_dropout=0"
+        raise InvalidValue("attention dropout", "0 under an extension", dropout, remedy=remedy)
     if torch.is_autocast_enabled(v_bgjd.device.type):  # a norm may have made queries and keys wider
         q_bhid, k_bgjd = q_bhid.to(v_bgjd.dtype), k_bgjd.to(v_bgjd.dtype)
     q_bhid, k_bgjd = prepare_for_rotation(q_bhid, k_bgjd, layer)

@@ -320,7 +320,8 @@ def head_of(host: PreTrainedModel, ids: Tensor) -> OutputHead:
 def _head_scale(host: PreTrainedModel, ids: Tensor) -> float | None:
     """The factor between the head's output and the model's logits; None where no factor fits."""
     head: Any = host.get_output_embeddings()  # type: ignore[no-untyped-call]
-    if not _is_plain(head):
+    config = vars(host.config.get_text_config())
+    if not _is_plain(head) or any(config[name] for name in config if "logit" in name and "cap" in name):
         return None
     hidden = host.base_model(input_ids=ids, use_cache=False).last_hidden_state
     answer = head(hidden)

@@ -6,7 +6,12 @@ import pickle
 
 import pytest
 import torch
-from transformers import DynamicCache, StaticCache
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    DynamicCache,
+    StaticCache,
+)
 
 from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName, extend, extended, parse
 
@@ -479,9 +484,11 @@ def test_a_cache_of_another_kind_is_refused():
     bare = logits(model, ids)
     with extended(model, "rerope:window=30"):
         with pytest.raises(InvalidValue, match="use_cache must be False on a model whose keys are not in"):
-            model(input_ids=ids)
-        got = model(input_ids=ids, use_cache=False).logits
-    torch.testing.assert_close(got, bare, rtol=0, atol=CLOSE * float(bare.abs().max()))
+            model(input_ids=ids, use_cache=True)
+        for use_cache in (None, False):  # without one where nobody asks for it
+            got = model(input_ids=ids, use_cache=use_cache)
+            assert got.past_key_values is None
+            torch.testing.assert_close(got.logits, bare, rtol=0, atol=CLOSE * float(bare.abs().max()))
     with extended(model, "yarn:factor=4"):  # its own attention and its own cache
         assert model(input_ids=ids).logits.isfinite().all()
 
@@ -490,3 +497,60 @@ def test_a_handle_is_one_line():
     model = tiny("llama", num_hidden_layers=1)
     with extended(model, "rerope:window=8+log_n") as handle:
         assert repr(handle) == "<LlamaForCausalLM under rerope:window=8+log_n, mode attention>"
+
+
+def test_what_is_learned_is_trained_though_the_model_was_extended_in_inference_mode():
+    model = tiny("llama", num_hidden_layers=1).train()
+    with torch.inference_mode():
+        extend(model, "kerple")
+    model(input_ids=IDS, labels=IDS).loss.backward()
+    learned = [value for name, value in model.named_parameters() if "ropewalk" in name]
+    assert learned
+    assert all(value.grad is not None for value in learned)
+
+
+def test_a_training_follows_a_pass_in_inference_mode():
+    """What is remembered of heads that differ is of both."""
+    line, sizes = "duo_attention:window=10,n_sink=2,retrieval=[0,1,3,7]", {"num_attention_heads": 8, "head_dim": 8}
+    model = tiny("llama", num_hidden_layers=1, num_key_value_heads=8, **sizes)
+    with extended(model, line):
+        with torch.inference_mode():
+            model(input_ids=IDS)
+        model.train()(input_ids=IDS, labels=IDS).loss.backward()
+        assert all(value.grad is not None for value in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "llama"])
+def test_positions_with_gaps_mean_the_same_by_place_and_by_name(name):
+    model, places = tiny(name, num_hidden_layers=1), 2 * torch.arange(LENGTH)[None]
+    with extended(model, "yarn:factor=4"), torch.no_grad():
+        base = model.base_model
+        named = base(input_ids=IDS, position_ids=places, use_cache=False).last_hidden_state
+        assert torch.equal(base(IDS, None, places, use_cache=False).last_hidden_state, named)
+        assert torch.equal(base(IDS, position_ids=places, use_cache=False).last_hidden_state, named)
+        assert model(IDS, position_ids=places, use_cache=False).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", [AutoModelForSequenceClassification, AutoModelForTokenClassification])
+@pytest.mark.parametrize("line", ["yarn:factor=4", "rerope:window=8"])
+def test_a_classifier(kind, line):
+    config = copy.deepcopy(tiny("llama", num_hidden_layers=1).config)
+    config.num_labels, config.pad_token_id = 3, 0
+    model = kind.from_config(config).eval()
+    bare, headless = model(input_ids=IDS).logits, model.model
+    with extended(model, line), torch.no_grad():
+        got = model(input_ids=IDS).logits
+        hidden = headless(input_ids=IDS, use_cache=False).last_hidden_state
+    with extended(headless, line), torch.no_grad():
+        torch.testing.assert_close(headless(input_ids=IDS, use_cache=False).last_hidden_state, hidden)
+    assert float((got - bare).detach().abs().max()) > 1e-4
+    assert torch.equal(model(input_ids=IDS).logits, bare)
+
+
+def test_dropout_of_attention_is_refused_with_what_leaves_it_out():
+    model = tiny("llama", num_hidden_layers=1, attention_dropout=0.1).train()
+    with (
+        extended(model, "rerope:window=8"),
+        pytest.raises(InvalidValue, match=r"got 0\.1; load the model with attention_dropout=0"),
+    ):
+        model(input_ids=IDS)

@@ -1,6 +1,8 @@
 """Whose cache it is, whichever way an extension was put in; and nothing is held that nobody else holds."""
 
+import copy
 import gc
+import pickle
 import weakref
 
 import pytest
@@ -9,6 +11,7 @@ from transformers import DynamicCache, StaticCache
 
 from ropewalk import Conflict, extended
 
+from hf.models import tiny
 from hf.traces import logits
 
 IDS = torch.randint(3, 97, (1, 40), generator=torch.Generator().manual_seed(3))
@@ -88,3 +91,51 @@ def test_caches_are_not_kept_alive(llama, mode):
         known = weakref.ref(filled(llama))
         gc.collect()
         assert known() is None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_cache_of_another_trained_length(llama, mode):
+    with extended(llama, "yarn:factor=4", mode=mode, trained_len=32):
+        cache = filled(llama)
+    with extended(llama, "yarn:factor=4", mode=mode, trained_len=16), pytest.raises(Conflict, match="of other lengths"):
+        read(llama, cache)
+
+
+def test_the_cache_of_kept_windows_under_lifted_ones():
+    model, cache = tiny("mistral"), DynamicCache()
+    with extended(model, "log_n", mode="attention"), torch.no_grad():
+        model(input_ids=IDS[:, :20], past_key_values=cache)
+    with (
+        extended(model, "log_n", mode="attention", lift_windows=True),
+        pytest.raises(Conflict, match="other lengths or windows"),
+    ):
+        read(model, cache)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_copy_has_the_owner_of_what_was_copied(llama, mode):
+    with extended(llama, "yarn:factor=4", mode=mode):
+        cache = filled(llama)
+        copied = copy.deepcopy(cache)
+        others = [copy.deepcopy(copied)]
+        others += [pickle.loads(pickle.dumps(cache))] if mode == "tables" else []
+        expected = read(llama, cache)
+        for again in others:
+            torch.testing.assert_close(read(llama, again), expected)
+    with pytest.raises(Conflict, match="cannot be used by the base model"):
+        read(llama, copied)
+
+
+@pytest.mark.parametrize("text", ["rerope:window=8+log_n", "streaming:window=8,n_sink=2", "dynamic_yarn"])
+def test_what_begins_in_inference_mode_goes_on_outside(llama, text):
+    with extended(llama, text):
+        with torch.inference_mode():
+            cache = filled(llama)
+        expected = logits(llama, IDS[:, :21], use_cache=False)[:, 20:]
+        torch.testing.assert_close(read(llama, cache), expected, rtol=0, atol=1e-3)
+
+
+def test_training_makes_no_cache_that_is_nobodys():
+    model = tiny("llama", num_hidden_layers=1).train()
+    with extended(model, "rerope:window=8"), torch.no_grad():
+        assert model(input_ids=IDS, use_cache=True).past_key_values is None

@@ -26,6 +26,14 @@ def test_scores_are_the_losses_of_the_models_logits(name, piece):
     torch.testing.assert_close(score(model, IDS, piece=piece), expected, rtol=1e-3, atol=1e-3)
 
 
+def test_a_cap_counts_where_the_first_logits_are_too_small_to_show_it():
+    model = tiny("gemma2", num_hidden_layers=2)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(0.5)
+    expected = cross_entropy(logits(model, IDS)[:, :-1].transpose(1, 2), IDS[:, 1:], reduction="none")
+    torch.testing.assert_close(score(model, IDS), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["llama", "cohere2", "gemma2"])
 def test_a_hit_is_the_token_with_the_highest_logit(name):
     """cohere's logits are scaled, gemma2's capped."""
