@@ -21,7 +21,7 @@ from architecture.tree import (
 METHOD_FILE, PACKAGE_FILE, FUNCTION = 120, 400, 60
 
 # With room for a method or two: CONTRIBUTING adds one to a copy.
-PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 59_700, 60_900, 0.102, 446
+PACKAGE_LINES, TEST_LINES, IMPORT_SHARE, PACKAGE_FILES = 59_600, 61_010, 0.102, 443
 
 
 def lines(path):
