@@ -25,8 +25,9 @@ nightly: .venv/installed .venv-llama/installed .venv-mlx/installed .venv-vllm/in
 	$(BIN)/python -m pytest $(TWO) -m nightly
 	$(BIN)/python -m pytest $(TWO) -m nightly tests/real_engines
 
-# A sample of small mistakes in lines drawn from the whole package, and which test notices each: half a minute of a quiet
-# core for each. It goes on where it was stopped; results are in build/mutants. `make mutants SEED=7 N=200`
+# A sample of small mistakes in lines drawn from the whole package, and which test notices each. Every test runs once before
+# (an hour of two cores); then each mistake takes 20 seconds of one. It goes on where it was stopped; results are in
+# build/mutants. `make mutants SEED=7 N=200`
 mutants: .venv/installed
 	PYTHONPATH=tests $(BIN)/python -m mutants.sample --seed $(or $(SEED),0) --count $(or $(N),200) --out build/mutants
 

@@ -24,7 +24,7 @@ SmolLM2-135M-Instruct was trained on 8,192 tokens. It reads the documentation of
 `rw.export`, in float32 (llama.cpp with its cache in float32 too). A figure is a difference from our own
 log-probabilities of the text's tokens, in nats. Then 32 greedy tokens are written: they are ours, or the first other
 one is named with how far the two candidates are apart in our log-probabilities. `make real-engines` measures it, and
-gemma-3-270m (32,768 tokens) too, so far on a text within that length alone."""
+gemma-3-270m too, which was trained on 32,768 tokens: so far no text here is longer than that."""
 READ = ("model", "engine", "extension", "kind", "tokens", "mean", "largest", "greedy tokens")
 RAN = ("model", "extension", "kind", "precision", "tokens", "within", "beyond", "bound")
 Row = Mapping[str, Any]

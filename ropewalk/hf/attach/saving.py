@@ -36,7 +36,7 @@ from ropewalk.hf.checkpoint.closed_config import FILE, close
 from ropewalk.hf.checkpoint.config_schedule import standard_config, temperature_of, why_not_expressible
 from ropewalk.hf.checkpoint.fetch import runs_own_code
 from ropewalk.hf.runtime.caches import SPARE, generating
-from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE
+from ropewalk.hf.runtime.forward_pass import CONTINUOUS, STATIC_OR_GENERATE, by_name
 from ropewalk.hf.runtime.layer import PREFIX, ExtendedLayer
 
 ASSISTED = ("prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
@@ -66,8 +66,7 @@ def _generate(host: PreTrainedModel) -> Callable[..., Any]:
 
     @functools.wraps(of_class)
     def generate(*args: Any, **kwargs: Any) -> Any:
-        arguments = dict(inspect.signature(of_class).bind_partial(*args, **kwargs).arguments)
-        arguments |= arguments.pop("kwargs", {})
+        arguments = by_name(inspect.signature(of_class), args, kwargs)
         with scoped(SPARE, _spare(host, arguments)), generating(arguments):
             return of_class(*args, **kwargs)
 

@@ -39,7 +39,7 @@ Basis = tuple[tuple[Facts, bool], ...]  # of each layer the facts, and whether i
 
 @dataclass(frozen=True)
 class OwnerMark:
-    """What decides the numbers of a cache. The mode says whether its keys are rotated."""
+    """What decides the numbers of a cache, and whose mark it is. The mode says whether keys are rotated."""
 
     extension: Extension
     mode: str
@@ -92,10 +92,9 @@ class Owner(NeverCopied):
         if mark is self.mark:
             return
         if mark != self.mark and cache.get_seq_length() > 0:
-            filled = "by the base model"
-            if mark is not None:
-                other = "" if mark.layers == self.mark.layers else ", of other lengths or windows"
-                filled = f"under {mark.extension.to_json()}, mode {mark.mode}{other}"
+            filled = "by the base model" if mark is None else f"under {mark.extension.to_json()}, mode {mark.mode}"
+            if mark is not None and (mark.extension, mark.mode) == (self.mark.extension, self.mark.mode):
+                filled = "under this extension by another model, or with another trained_len or lift_windows"
             raise Conflict.because("past_key_values", f"past_key_values was filled {filled}", remedy=REMEDY)
         self._claim(cache)
 

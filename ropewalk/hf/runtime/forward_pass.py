@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -295,6 +296,19 @@ def _shift(
     if shifts <= {0}:
         return numbers_bj, shifts
     return torch.where(counted_bj == PAD, PAD, counted_bj + shift_b.clamp(min=0)), shifts
+
+
+def by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name, those that it takes by `**` among them."""
+    arguments = dict(signature.bind_partial(*args, **kwargs).arguments)
+    rest = rest_of(signature)
+    return arguments | arguments.pop(rest, {}) if rest else arguments
+
+
+def rest_of(signature: inspect.Signature) -> str:
+    """The name behind `**`, which always stands last; empty where there is none."""
+    last = [*signature.parameters.values()][-1:]
+    return next((parameter.name for parameter in last if parameter.kind is parameter.VAR_KEYWORD), "")
 
 
 def size(arguments: dict[str, Any]) -> tuple[int, int]:

@@ -25,7 +25,9 @@ from ropewalk.hf.runtime.forward_pass import (
     PASS,
     STATIC_OR_GENERATE,
     ForwardPass,
+    by_name,
     make_pass,
+    rest_of,
     size,
     states_numbers,
 )
@@ -102,8 +104,7 @@ class ForwardPreHook(NeverCopied):
 
     def __init__(self, base: PreTrainedModel, owner: Owner, layers: Sequence[ExtendedLayer]) -> None:
         self._signature = inspect.signature(base.forward)
-        names = self._signature.parameters.values()
-        self._rest = next((name.name for name in names if name.kind is name.VAR_KEYWORD), None)
+        self._takes_more = bool(rest_of(self._signature))
         self._owner, self._layers, self._config = owner, layers, base.config.get_text_config()
         self._places = [layer.probed.cached for layer in layers]
 
@@ -113,7 +114,7 @@ class ForwardPreHook(NeverCopied):
     ) -> tuple[tuple[()], dict[str, Any]]:
         """The arguments by name, with the pass added."""
         _require_ours(self._config)
-        arguments = _by_name(self._signature, args, kwargs)
+        arguments = by_name(self._signature, args, kwargs)
         if PAGES in arguments:  # batching that began before the model was extended
             raise DoesNotFit.because("continuous batching", CONTINUOUS, remedy=STATIC_OR_GENERATE)
         cache = arguments["past_key_values"] = self._cache(module, arguments)
@@ -130,7 +131,7 @@ class ForwardPreHook(NeverCopied):
             _require_same_start(now)
         CURRENT.set(now)
         arguments.pop(DOCUMENTS, None)
-        return (), {**arguments, PASS: now} if self._rest else arguments
+        return (), {**arguments, PASS: now} if self._takes_more else arguments
 
     def _cache(self, module: nn.Module, arguments: dict[str, Any]) -> Any:
         """The cache that the caller passed, or the one that the model would make."""
@@ -149,12 +150,6 @@ class ForwardPreHook(NeverCopied):
         return cache
 
 
-def _by_name(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    arguments = dict(signature.bind_partial(*args, **kwargs).arguments)
-    rest = [name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD]
-    return arguments | {key: value for name in rest for key, value in arguments.pop(name, {}).items()}
-
-
 def after_forward(module: nn.Module, args: Any, output: Any) -> None:
     """The hook after the forward: a finished pass holds no cache and is not used by the next."""
     CURRENT.set(None)
@@ -168,7 +163,7 @@ def check_position_ids(
     transformers takes every gap as the border of two texts, and ignores borders where there is a cache.
     """
     if args:
-        args, kwargs = (), _by_name(inspect.signature(module.forward), args, kwargs)
+        args, kwargs = (), by_name(inspect.signature(module.forward), args, kwargs)
     positions = kwargs.get("position_ids")
     if PAGES in kwargs:  # continuous batching states the borders of texts itself
         return None

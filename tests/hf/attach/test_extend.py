@@ -6,12 +6,7 @@ import pickle
 
 import pytest
 import torch
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    DynamicCache,
-    StaticCache,
-)
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, DynamicCache, StaticCache
 
 from ropewalk import Conflict, DoesNotFit, Extension, InvalidValue, UnknownName, extend, extended, parse
 
@@ -510,7 +505,7 @@ def test_what_is_learned_is_trained_though_the_model_was_extended_in_inference_m
 
 
 def test_a_training_follows_a_pass_in_inference_mode():
-    """What is remembered of heads that differ is of both."""
+    """What is kept from call to call, as where heads that differ are, serves both."""
     line, sizes = "duo_attention:window=10,n_sink=2,retrieval=[0,1,3,7]", {"num_attention_heads": 8, "head_dim": 8}
     model = tiny("llama", num_hidden_layers=1, num_key_value_heads=8, **sizes)
     with extended(model, line):
